@@ -5,9 +5,8 @@
 """
 
 from collections.abc import Mapping
-import os
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 

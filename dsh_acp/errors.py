@@ -15,7 +15,7 @@ traceback goes to stderr and nobody else sees its text.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 
 class DshError(Exception):
@@ -95,8 +95,9 @@ class ToolError(DshError):
 
 
 class PromptError(DshError):
-    """Input that cannot become a prompt, in words for its author. Codes: `EMPTY_PROMPT`,
-    `UNSUPPORTED_CONTENT`, `INVALID_CONTENT`, `SESSION_CLOSED`, `READ_ONLY`.
+    """Input that cannot become a prompt, in words for its author.
+
+    Codes: `EMPTY_PROMPT`, `UNSUPPORTED_CONTENT`, `INVALID_CONTENT`, `SESSION_CLOSED`, `READ_ONLY`.
     """
 
 
@@ -113,7 +114,8 @@ def chain(exc: BaseException) -> str:
         seen.add(id(current))
         text = str(current) or type(current).__name__
         if isinstance(current, BaseExceptionGroup):
-            text += f" [{'; '.join(chain(member) for member in current.exceptions)}]"
+            members = cast(BaseExceptionGroup[BaseException], current).exceptions
+            text += f" [{'; '.join(chain(member) for member in members)}]"
         if not parts or parts[-1] != text:
             parts.append(text)
         current = current.__cause__

@@ -94,8 +94,10 @@ class Provider(Protocol):
         ...
 
     def body(self, request: Request) -> Body:
-        """The bytes for `request`. Pure; costs grow with what is new since the last call for the
-        same session, because encoded messages and the running hash are kept.
+        """The bytes for `request`; pure.
+
+        Costs grow with what is new since the last call for the same session, because encoded
+        messages and the running hash are kept.
 
         Raises:
             LlmError: `UNSUPPORTED_CONTENT`; an attachment that is missing or corrupt.

@@ -104,8 +104,11 @@ class CommandEnd(Struct, frozen=True):
 
 
 class World(Protocol):
-    """Where tools act: files through the editor where it offers them, else the local disk;
-    processes always local. Paths are absolute."""
+    """Where tools act.
+
+    Files through the editor where it offers them, else the local disk; processes always local.
+    Paths are absolute.
+    """
 
     async def read(self, path: str, max_bytes: int | None = None) -> FileRead:
         """The current content, an unsaved buffer included.
@@ -133,8 +136,10 @@ class World(Protocol):
         env: Mapping[str, str] | None = None,
         output: Callable[[bytes], None] | None = None,
     ) -> CommandEnd:
-        """Run a shell command in its own process group with null stdin and a scrubbed
-        environment. Cancellation kills the group and re-raises. `output` gets pieces live."""
+        """Run a shell command in its own process group.
+
+        Null stdin and a scrubbed environment. Cancellation kills the group and re-raises. `output` gets pieces live.
+        """
         ...
 
 
@@ -193,8 +198,10 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Tool(Protocol):
-    """One tool. Methods other than `run` are pure and never touch the world, except `intent`,
-    which may resolve symlinks."""
+    """One tool.
+
+    Methods other than `run` and `preview` are pure, except that `intent` may resolve symlinks.
+    """
 
     @property
     def schema(self) -> ToolSchema: ...
