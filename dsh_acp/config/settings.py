@@ -1,0 +1,91 @@
+"""What the rest of the program reads: resolved, immutable values."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Preset: TypeAlias = Literal["plan", "ask", "workspace-write", "full-access"]
+
+
+class Secret:
+    """A key that does not print."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The text itself, for an HTTP header only."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    __str__ = __repr__
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True):
+    """What a user says of one model, over the catalogue."""
+
+    context_window: int | None = None
+    max_output: int | None = None
+    vision: bool | None = None
+    efforts: tuple[str, ...] | None = None
+    price_input: float | None = None
+    price_output: float | None = None
+    price_cache_read: float | None = None
+
+
+class ProviderSettings(Struct, frozen=True, kw_only=True):
+    """How to reach one provider."""
+
+    name: str
+    dialect: str = "generic"
+    base_url: str = ""
+    api_key: Secret | None = None
+    api_key_env: str | None = None
+    context_window: int | None = None
+    headers: Mapping[str, str] = {}
+    models: Mapping[str, ModelSettings] = {}
+    idle_timeout_s: float = 120.0
+    connect_timeout_s: float = 15.0
+    max_retries: int = 5
+
+
+class McpServerSettings(Struct, frozen=True, kw_only=True):
+    """An MCP server: `command` for stdio, `url` for HTTP."""
+
+    name: str
+    type: Literal["stdio", "http", "sse"] = "stdio"
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    url: str = ""
+    headers: Mapping[str, str] = {}
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Everything that is configurable, resolved."""
+
+    home: Path
+    config_path: Path
+    config_dir: Path
+    model: str | None = None
+    effort: str | None = None
+    permission: Preset = "ask"
+    providers: Mapping[str, ProviderSettings] = {}
+    mcp_servers: tuple[McpServerSettings, ...] = ()
+    max_tokens: int | None = None
+    bash_timeout_ms: int = 120_000
+    max_parallel_tool_calls: int = 10
+    max_requests_per_turn: int = 200
+    client_terminals: bool = False
+    prompt_while_running: Literal["queue", "steer"] = "queue"
+    auto_compact: bool = True
+    compact_threshold: float = 0.8
+    instructions: str | None = None
+    notes: tuple[str, ...] = ()
+    """Sentences for stderr: unknown keys, ignored values."""
