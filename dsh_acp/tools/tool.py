@@ -135,10 +135,12 @@ class World(Protocol):
         timeout_ms: int,
         env: Mapping[str, str] | None = None,
         output: Callable[[bytes], None] | None = None,
+        spill_dir: str | None = None,
     ) -> CommandEnd:
         """Run a shell command in its own process group.
 
-        Null stdin and a scrubbed environment. Cancellation kills the group and re-raises. `output` gets pieces live.
+        Null stdin and a scrubbed environment. Cancellation kills the group and re-raises. `output`
+        gets pieces live. Output past the kept tail goes whole to files in `spill_dir`.
         """
         ...
 
