@@ -1,0 +1,64 @@
+# make demo    see it work in this terminal: no key, no editor
+# make test    the tests                      make check   ruff, pyright, import-linter
+# make bench   speed beside a bare agent      make lock    choose newer versions for the tests
+#
+# Each sets up .venv first, from hashed versions. PYTHON=… chooses the interpreter.
+
+PYTHON ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LOCAL_STAMP := $(VENV)/.installed-local
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-input
+TEST_ARGS ?= -n auto
+
+export PYTHONWARNDEFAULTENCODING = 1
+export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+
+.PHONY: demo test check bench e2e-local test-clients lock clean
+
+demo: $(STAMP)
+	@$(BIN)/python -m dsh_acp demo $(ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(TEST_ARGS) $(ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pyright
+
+bench: $(STAMP)
+	@$(BIN)/python tests/bench/run.py $(ARGS)
+
+e2e-local: $(LOCAL_STAMP)
+	$(BIN)/python -m pytest -m local_model $(ARGS)
+	$(BIN)/python -m dsh_acp demo --model local --lenient
+
+test-clients: $(STAMP)
+	$(BIN)/python -m pytest tests/clients $(ARGS)
+
+$(STAMP): requirements/test.lock pyproject.toml requirements/venv.sh
+	@sh requirements/venv.sh $(VENV) "$(PYTHON)"
+	$(PIP) --require-hashes --requirement requirements/test.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(LOCAL_STAMP): $(STAMP) requirements/local.lock
+	$(PIP) --require-hashes --requirement requirements/local.lock
+	@touch $@
+
+lock: $(STAMP)
+	$(BIN)/python -m venv .cache/uv
+	.cache/uv/bin/python -m pip --disable-pip-version-check install --quiet --upgrade uv
+	.cache/uv/bin/uv pip compile $(LOCK) --output-file requirements/test.lock
+	.cache/uv/bin/uv pip compile $(LOCK) --extra local --output-file requirements/local.lock
+
+LOCK := pyproject.toml requirements/build.in --group dev --universal --python-version 3.11 \
+	--generate-hashes --no-header --no-annotate --no-emit-index-url --no-config --upgrade --quiet
+
+clean:
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
