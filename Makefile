@@ -9,10 +9,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCAL_STAMP := $(VENV)/.installed-local
+# Warnings are errors in tests, so every text file that is opened must name its encoding.
+PYTEST := PYTHONWARNDEFAULTENCODING=1 $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-input
 TEST_ARGS ?= -n auto
 
-export PYTHONWARNDEFAULTENCODING = 1
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
@@ -22,7 +23,7 @@ demo: $(STAMP)
 	@$(BIN)/python -m dsh_acp demo $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(TEST_ARGS) $(ARGS)
+	$(PYTEST) $(TEST_ARGS) $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -34,11 +35,11 @@ bench: $(STAMP)
 	@$(BIN)/python tests/bench/run.py $(ARGS)
 
 e2e-local: $(LOCAL_STAMP)
-	$(BIN)/python -m pytest -m local_model $(ARGS)
+	$(PYTEST) -m local_model $(ARGS)
 	$(BIN)/python -m dsh_acp demo --model local --lenient
 
 test-clients: $(STAMP)
-	$(BIN)/python -m pytest tests/clients $(ARGS)
+	$(PYTEST) tests/clients $(ARGS)
 
 $(STAMP): requirements/test.lock pyproject.toml requirements/venv.sh
 	@sh requirements/venv.sh $(VENV) "$(PYTHON)"

@@ -100,9 +100,10 @@ def _dispatch(arguments: list[str]) -> int:
         case "serve" | "acp":
             if "-h" in rest or "--help" in rest:
                 return _write(f"usage: {PROGRAM} [serve] [options]\n\n{_HELP_SERVE}")
+            flags = serve_flags(rest)
             from dsh_acp.acp.server import serve
 
-            return serve(serve_flags(rest))
+            return serve(flags)
         case "version" | "-V" | "--version":
             from dsh_acp import __version__
 
