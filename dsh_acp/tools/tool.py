@@ -90,7 +90,10 @@ class FileRead(Struct, frozen=True):
 
 
 class CommandEnd(Struct, frozen=True):
-    """How a command ended. Streams are the kept tail; `full` names the file with everything."""
+    """How a command ended. Streams are the kept tail; `full_*` name the files with everything.
+
+    `left_behind`: it had started processes that outlived it, and they were stopped.
+    """
 
     stdout: bytes
     stderr: bytes
@@ -101,6 +104,7 @@ class CommandEnd(Struct, frozen=True):
     stderr_truncated: bool = False
     full_stdout: str | None = None
     full_stderr: str | None = None
+    left_behind: bool = False
 
 
 class World(Protocol):

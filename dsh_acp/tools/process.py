@@ -1,0 +1,274 @@
+"""Child processes that leave nothing behind.
+
+A child is the leader of a session of its own: no terminal, no descriptor of ours, a null stdin.
+Whatever ends the wait (exit, time limit, cancellation) ends the whole group, and processes that
+left the group are found by a mark in their environment.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+import os
+from pathlib import Path
+import re
+import signal
+import subprocess
+from typing import Final
+
+import anyio
+from anyio import CancelScope, to_thread
+from msgspec import Struct
+
+from dsh_acp.errors import ToolError
+
+GRACE_S: Final = 3.0
+_LINGER_S: Final = 0.1
+PROC: Final = Path("/proc")
+_MARK: Final = "DSH_RUN"
+_SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_PLAIN: Final = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
+
+Sink = Callable[[bytes], None]
+
+
+class Ended(Struct, frozen=True):
+    """How a child ended; `left_behind` when it had started processes that outlived it."""
+
+    exit_code: int | None
+    signal: str | None
+    timed_out: bool = False
+    left_behind: bool = False
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Ours without what looks like a secret, set for output that nobody pages or colours."""
+    env = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+    env.update(_PLAIN)
+    env.update(extra or {})
+    return env
+
+
+class Child:
+    """A started process; `stop` and `close` end every use."""
+
+    def __init__(self, argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
+        """Start it.
+
+        Raises:
+            ToolError: the program or the folder cannot be used.
+        """
+        self._mark = f"{_MARK}={os.urandom(8).hex()}"
+        marked = dict(env)
+        marked[_MARK] = self._mark.partition("=")[2]
+        try:
+            self._popen = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=marked,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else str(exc)
+            where = getattr(exc, "filename", None) or argv[0]
+            raise ToolError(
+                f'cannot run "{argv[0]}" in "{cwd}": {reason} ({where})', code="EXEC_FAILED"
+            ) from exc
+        self.pid = self._popen.pid
+        self._pidfd = -1
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                self._pidfd = os.pidfd_open(self.pid)
+
+    @property
+    def streams(self) -> tuple[int, int]:
+        """Descriptors of stdout and stderr, non-blocking."""
+        out, err = self._popen.stdout, self._popen.stderr
+        assert out is not None
+        assert err is not None
+        for stream in (out, err):
+            os.set_blocking(stream.fileno(), False)
+        return out.fileno(), err.fileno()
+
+    async def exited(self) -> None:
+        """Wait until it has ended. It stays a zombie, so its id cannot become another's."""
+        if self._pidfd >= 0:
+            await anyio.wait_readable(self._pidfd)
+        else:
+            await to_thread.run_sync(self._popen.wait, abandon_on_cancel=True)
+
+    async def stop(self, grace_s: float = GRACE_S) -> bool:
+        """End it and whatever it started, and reap it; whether something still ran.
+
+        Shielded from cancellation. SIGTERM first, SIGKILL after `grace_s`.
+        """
+        ran = False
+        with CancelScope(shield=True):
+            ran = await self._stop(grace_s)
+        return ran
+
+    async def _stop(self, grace_s: float) -> bool:
+        ran = not self._has_exited()
+        if ran:
+            self._signal(signal.SIGTERM)
+            with anyio.move_on_after(grace_s):
+                await self.exited()
+            if not self._has_exited():
+                self._signal(signal.SIGKILL)
+                await self.exited()
+        self._popen.wait()
+        if self._group_lives():
+            ran = True
+            await self._end_group(grace_s)
+        if ran:
+            for pid in await to_thread.run_sync(marked_processes, self._mark):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        return ran
+
+    def close(self) -> None:
+        """Give back the descriptors of a child that was stopped."""
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+        for stream in (self._popen.stdout, self._popen.stderr):
+            if stream is not None:
+                stream.close()
+
+    def outcome(self) -> tuple[int | None, str | None]:
+        """Exit code and signal name, one of them `None`, once reaped."""
+        code = self._popen.returncode
+        if code >= 0:
+            return code, None
+        try:
+            return None, signal.Signals(-code).name
+        except ValueError:
+            return None, f"SIG{-code}"
+
+    def _has_exited(self) -> bool:
+        if self._popen.returncode is not None:
+            return True
+        if not hasattr(os, "waitid"):
+            return self._popen.poll() is not None
+        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        return os.waitid(os.P_PID, self.pid, flags) is not None
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _group_lives(self) -> bool:
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        # The dead that nobody has reaped yet still count as members.
+        return not PROC.is_dir() or any(
+            status.group == self.pid and status.state not in "ZX" for status in processes()
+        )
+
+    async def _end_group(self, grace_s: float) -> None:
+        self._signal(signal.SIGTERM)
+        with anyio.move_on_after(grace_s):
+            pause = 0.001
+            while self._group_lives():
+                await anyio.sleep(pause)
+                pause = min(0.05, pause * 2)
+        self._signal(signal.SIGKILL)
+
+
+class ProcessStatus(Struct, frozen=True):
+    """One line of the process table."""
+
+    pid: int
+    state: str
+    group: int
+
+
+def processes() -> Iterator[ProcessStatus]:
+    """The process table, where there is a `/proc`."""
+    for folder in PROC.iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                # The name may hold spaces and brackets; what follows its last bracket does not.
+                fields = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+                yield ProcessStatus(int(folder.name), fields[0], int(fields[2]))
+
+
+def marked_processes(mark: str) -> list[int]:
+    """Processes whose environment has `mark`, where there is a `/proc`."""
+    found: list[int] = []
+    if PROC.is_dir():
+        needle = mark.encode()
+        for folder in PROC.iterdir():
+            if folder.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if needle in (folder / "environ").read_bytes().split(b"\0"):
+                        found.append(int(folder.name))
+    return found
+
+
+async def run(
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    timeout_s: float,
+    stdout: Sink,
+    stderr: Sink,
+) -> Ended:
+    """Run a program to its end, feeding its output to the sinks as it comes.
+
+    What it started and left running is stopped too. On cancellation everything is reaped before
+    the cancellation goes on.
+
+    Raises:
+        ToolError: it could not be started.
+    """
+    child = Child(argv, cwd, env)
+    timed_out = ran = False
+    try:
+        out, err = child.streams
+        readers = _Readers(2)
+        async with anyio.create_task_group() as group:
+            group.start_soon(readers.drain, out, stdout)
+            group.start_soon(readers.drain, err, stderr)
+            with anyio.move_on_after(timeout_s) as limit:
+                await child.exited()
+            timed_out = limit.cancelled_caught
+            # A child of the child may hold the pipes: it gets a moment, not for ever.
+            with anyio.move_on_after(_LINGER_S):
+                await readers.done.wait()
+            ran = await child.stop()
+            with anyio.move_on_after(_LINGER_S):
+                await readers.done.wait()
+            group.cancel_scope.cancel()
+    finally:
+        await child.stop()
+        child.close()
+    code, name = child.outcome()
+    return Ended(code, name, timed_out, ran and not timed_out)
+
+
+class _Readers:
+    def __init__(self, count: int) -> None:
+        self._open = count
+        self.done = anyio.Event()
+
+    async def drain(self, fd: int, sink: Sink) -> None:
+        while True:
+            await anyio.wait_readable(fd)
+            try:
+                data = os.read(fd, 65_536)
+            except BlockingIOError:
+                continue
+            if not data:
+                break
+            sink(data)
+        self._open -= 1
+        if not self._open:
+            self.done.set()

@@ -1,0 +1,97 @@
+"""The local world: files on this disk, commands on this machine.
+
+An editor's world wraps this one: what the editor does not offer, it passes on.
+"""
+
+from collections.abc import Callable, Mapping
+import os
+from pathlib import Path
+
+from anyio import to_thread
+
+from dsh_acp.tools import disk, process
+from dsh_acp.tools.output import Tail
+from dsh_acp.tools.tool import CommandEnd, FileRead, Version
+
+BASH: tuple[str, ...] = ("bash", "-c") if os.name == "posix" else ("cmd", "/c")
+
+
+class LocalWorld:
+    """Implements `World` on the operating system.
+
+    `env` is added to the scrubbed environment of every command. `spill_dir` is where output past
+    the kept tail goes when a call names no folder of its own.
+    """
+
+    def __init__(self, env: Mapping[str, str] | None = None, spill_dir: str | None = None) -> None:
+        self._env = dict(env or {})
+        self._spill_dir = spill_dir
+
+    async def read(self, path: str, max_bytes: int | None = None) -> FileRead:
+        """The bytes on disk; see `World.read`."""
+        return await to_thread.run_sync(disk.read_file, path, max_bytes)
+
+    async def write(self, path: str, data: bytes, expected: Version | None) -> Version:
+        """Replace or create on disk; see `World.write`. Runs to its end once begun."""
+        return await to_thread.run_sync(disk.write_file, path, data, expected)
+
+    async def run(
+        self,
+        command: str,
+        *,
+        cwd: str,
+        timeout_ms: int,
+        env: Mapping[str, str] | None = None,
+        output: Callable[[bytes], None] | None = None,
+        spill_dir: str | None = None,
+    ) -> CommandEnd:
+        """Run `bash -c` (`cmd /c` on Windows); see `World.run`.
+
+        Raises:
+            ToolError: the shell or the folder cannot be used.
+        """
+        stdout, stderr = (Tail(path) for path in _spill_files(spill_dir or self._spill_dir))
+
+        try:
+            ended = await process.run(
+                (*BASH, command),
+                cwd=cwd,
+                env=process.environment({**self._env, **(env or {})}),
+                timeout_s=timeout_ms / 1000,
+                stdout=_live(stdout, output),
+                stderr=_live(stderr, output),
+            )
+        finally:
+            stdout.close()
+            stderr.close()
+        return CommandEnd(
+            stdout=stdout.kept,
+            stderr=stderr.kept,
+            exit_code=ended.exit_code,
+            signal=ended.signal,
+            timed_out=ended.timed_out,
+            left_behind=ended.left_behind,
+            stdout_truncated=stdout.truncated,
+            stderr_truncated=stderr.truncated,
+            full_stdout=stdout.full,
+            full_stderr=stderr.full,
+        )
+
+
+def _live(tail: Tail, output: Callable[[bytes], None] | None) -> Callable[[bytes], None]:
+    if output is None:
+        return tail.feed
+    show = output
+
+    def feed(data: bytes) -> None:
+        tail.feed(data)
+        show(data)
+
+    return feed
+
+
+def _spill_files(folder: str | None) -> tuple[Path | None, Path | None]:
+    if folder is None:
+        return None, None
+    stem = os.urandom(6).hex()
+    return Path(folder) / f"{stem}-bash.txt", Path(folder) / f"{stem}-bash-stderr.txt"
