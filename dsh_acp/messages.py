@@ -182,15 +182,23 @@ class Message(Struct, frozen=True, dict=True):
 
     @classmethod
     def assistant(
-        cls, content: Sequence[Block | Opaque], provider: str, model: str, id: str | None = None
+        cls,
+        content: Sequence[Block | Opaque],
+        provider: str,
+        model: str,
+        id: str | None = None,
+        replay_state: Raw | None = None,
     ) -> "Message":
-        """The model's message."""
+        """The model's message; `replay_state` is what its provider wants back with it."""
+        source: dict[str, Any] = {"kind": "model", "provider": provider, "model": model}
+        if replay_state is not None:
+            source["replayState"] = replay_state
         return cls(
             jsontext.encode(
                 {
                     "role": "assistant",
                     "content": Raw(encode_blocks(content)),
-                    "source": {"kind": "model", "provider": provider, "model": model},
+                    "source": source,
                     "id": id or new_id(),
                 }
             )
