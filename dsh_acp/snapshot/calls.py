@@ -1,8 +1,10 @@
 """Requests on their way, and a look into frames."""
 
+from collections.abc import AsyncIterator
 from typing import Any, Final, TypeAlias, cast
 
 import anyio
+from anyio.abc import ByteReceiveStream
 
 Frame: TypeAlias = dict[str, Any]
 
@@ -57,3 +59,13 @@ def params_of(frame: Frame) -> Frame:
     """The params of a frame; an empty object when there are none."""
     params = frame.get("params")
     return cast(Frame, params) if isinstance(params, dict) else {}
+
+
+async def pieces(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:
+    """What a process prints, until it ends."""
+    assert stream is not None
+    try:
+        while True:
+            yield await stream.receive(1 << 16)
+    except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+        return

@@ -18,7 +18,6 @@ The client speaks protocol versions 1 and 2; `prompt` waits for the end of the t
 
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Iterable,
@@ -34,10 +33,10 @@ import sys
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import anyio
-from anyio.abc import ByteReceiveStream, Process, TaskGroup
+from anyio.abc import Process, TaskGroup
 
 from dsh_acp import jsontext
-from dsh_acp.snapshot.calls import AgentEnded, Call, Frame, params_of, update_of
+from dsh_acp.snapshot.calls import AgentEnded, Call, Frame, params_of, pieces, update_of
 from dsh_acp.snapshot.desk import HELD, Desk, RpcError
 from dsh_acp.snapshot.files import Buffers
 from dsh_acp.snapshot.terminals import Terminals
@@ -274,6 +273,14 @@ class Client:
 
         return update_of(await self.until(matches, since)) or {}
 
+    async def until_held(self) -> Frame:
+        """The first question that is held open; waits for it."""
+        while not self._held:
+            if self.ended:
+                raise self._gone("a question")
+            await self._news.wait()
+        return next(iter(self._held.values()))
+
     # ------------------------------------------------------------ the end
 
     def close_stdin(self) -> None:
@@ -329,12 +336,12 @@ class Client:
                 await stdin.aclose()
 
     async def _drain_stderr(self) -> None:
-        async for piece in _pieces(self.process.stderr):
+        async for piece in pieces(self.process.stderr):
             self.stderr += piece
 
     async def _read(self) -> None:
         rest = bytearray()
-        async for piece in _pieces(self.process.stdout):
+        async for piece in pieces(self.process.stdout):
             rest += piece
             *lines, tail = rest.split(b"\n") if b"\n" in piece else (rest,)
             rest = bytearray(tail)
@@ -396,15 +403,6 @@ class Client:
             self._wake()
         else:
             self.send(answer | {"result": result})
-
-
-async def _pieces(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:
-    assert stream is not None
-    try:
-        while True:
-            yield await stream.receive(1 << 16)
-    except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-        return
 
 
 def agent_env(

@@ -1,0 +1,225 @@
+"""Plays a script against an agent process, one process per stretch between restarts."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import anyio
+import msgspec
+from msgspec import UNSET, Struct
+
+from dsh_acp import jsontext
+from dsh_acp.snapshot import harvest
+from dsh_acp.snapshot.calls import AgentEnded, Call
+from dsh_acp.snapshot.client import Client
+from dsh_acp.snapshot.desk import RpcError
+from dsh_acp.snapshot.replies import ReplyError, fill
+from dsh_acp.snapshot.script import Input
+from dsh_acp.snapshot.steps import AnyStep, Restart, SessionStep, Step
+
+Json: TypeAlias = dict[str, Any]
+
+
+class StepFailed(Exception):
+    """A step did not go as the script says."""
+
+
+class Launch(Struct, frozen=True):
+    """How a process is started."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+
+
+class Started(Struct, frozen=True):
+    """A prompt that was sent and not yet awaited."""
+
+    name: str
+    sid: str
+    since: int
+    call: Call
+
+
+Move: TypeAlias = "Callable[[Player, Any], Awaitable[None]]"
+
+
+class Player:
+    """The state of one run of a script.
+
+    `moves` plays a step by its type; `launch(life)` gives the command for the first, second, …
+    process. After `run`, `received`
+    holds every line of the agent in order, `problems` what went wrong (empty when all is well).
+    """
+
+    def __init__(
+        self,
+        script: Input,
+        cwd: Path,
+        home: Path,
+        moves: "Mapping[type[Step], Move]",
+        launch: Callable[[int], Launch],
+        stored: Mapping[str, str] | None = None,
+    ) -> None:
+        self.script: Final = script
+        self.cwd: Final = cwd
+        self.home: Final = home
+        self.received: Final[list[bytes]] = []
+        self.problems: Final[list[str]] = []
+        self.stderr: str = ""
+        self.sessions: Final[dict[str, str]] = dict(stored or {})
+        """Session ids by name."""
+        self.met: Final[list[str]] = []
+        """Session ids in the order in which the client met them."""
+        self.current: str = ""
+        self.started: Final[list[Started]] = []
+        self.since: int = 0
+        """The number of frames that had arrived when the last request was sent."""
+        self.client: Client
+        self._moves = moves
+        self._launch = launch
+        self._at = "the start"
+
+    async def run(self, timeout_s: float = 60) -> None:
+        """Play all steps; never raises for what the agent does."""
+        desk: dict[str, list[Json]] = {
+            "permissions": [_plain(answer) for answer in self.script.permission_answers],
+            "elicitations": [_plain(answer) for answer in self.script.elicitation_answers],
+        }
+        try:
+            with anyio.fail_after(timeout_s):
+                for life, steps in enumerate(_lives(self.script.steps)):
+                    await self._live(life, steps, desk)
+                    if self.problems:
+                        break
+        except TimeoutError:
+            self.problems.append(f"nothing more happened after {self._at} ({timeout_s:g} s)")
+
+    async def _live(self, life: int, steps: Sequence[AnyStep], desk: dict[str, list[Json]]) -> None:
+        launch = self._launch(life)
+        try:
+            async with Client.spawn(launch.argv, self.cwd, launch.env) as client:
+                self.client = client
+                client.desk.script(**desk)
+                try:
+                    await self._steps(steps)
+                    code = await client.close()
+                    if code != 0 and client.process.returncode != -9:
+                        self.problems.append(f"the agent ended with exit code {code}")
+                finally:
+                    desk["permissions"] = list(client.desk.permissions)
+                    desk["elicitations"] = list(client.desk.elicitations)
+                    self._collect(client)
+        except OSError as exc:
+            self.problems.append(f"cannot start {launch.argv[0]}: {exc.strerror}")
+
+    async def _steps(self, steps: Sequence[AnyStep]) -> None:
+        for number, step in enumerate(steps, 1):
+            self._at = f"step {number} ({_op(step)})"
+            try:
+                await self._moves[type(step)](self, self._filled(step))
+            except (StepFailed, ReplyError, AgentEnded, TimeoutError) as exc:
+                self.problems.append(f"{self._at}: {exc}")
+                return
+            except RpcError as exc:
+                self.problems.append(f"{self._at}: error {exc.code}: {exc.message}")
+                return
+            if self.client.desk.faults:
+                self.problems.append(f"{self._at}: {self.client.desk.faults[0]}")
+                return
+
+    def _collect(self, client: Client) -> None:
+        self.received.extend(line.data for line in client.lines if not line.sent)
+        self.problems.extend(f"not JSON on stdout: {line[:200]!r}" for line in client.garbage)
+        words = bytes(client.stderr).decode("utf-8", "replace")
+        self.stderr += words
+        if "Traceback (most recent call last)" in words:
+            last = words.strip().splitlines()[-1]
+            self.problems.append(f"a traceback on stderr: {last}")
+
+    def _filled(self, step: AnyStep) -> AnyStep:
+        plain = msgspec.to_builtins(step)
+        known = {"cwd": str(self.cwd), "home": str(self.home)}
+        known |= {f"session:{name}": sid for name, sid in self.sessions.items()}
+        filled = fill(plain, known)
+        return step if filled == plain else msgspec.convert(filled, type(step))
+
+    # ------------------------------------------------------------ what moves use
+
+    def path(self, path: str) -> Path:
+        """A path of the workspace."""
+        return self.cwd / path
+
+    def sid(self, step: SessionStep) -> str:
+        """The session that a step is about.
+
+        Raises:
+            StepFailed: there is none.
+        """
+        if step.session is UNSET:
+            if not self.current:
+                raise StepFailed("there is no session yet")
+            return self.current
+        if step.session not in self.sessions:
+            raise StepFailed(f"there is no session named {step.session}")
+        return self.sessions[step.session]
+
+    def enter(self, sid: str, name: str | Any = UNSET) -> None:
+        """Make `sid` the current session, under a name when given."""
+        self.current = sid
+        if name is not UNSET:
+            self.sessions[name] = sid
+        if sid not in self.met:
+            self.met.append(sid)
+
+    async def request(self, method: str, params: Json | Any, expect: bool | int = False) -> Any:
+        """A request that must succeed, or fail when `expect` says so; `None` after an error.
+
+        Raises:
+            StepFailed: it succeeded or failed with another code.
+            RpcError: it failed unexpectedly.
+        """
+        self.since = len(self.client.frames)
+        call = self.client.start(method, None if params is UNSET else params)
+        return await self.settle(call, expect)
+
+    async def settle(self, call: Call, expect: bool | int = False) -> Any:
+        """Await a request's answer, as `request` does."""
+        try:
+            result = await call.result()
+        except RpcError as exc:
+            if expect is False:
+                raise
+            if expect is not True and exc.code != expect:
+                raise StepFailed(f"expected error {expect}, got {exc.code}: {exc.message}") from exc
+            return None
+        if expect is not False:
+            raise StepFailed(f"{call.method} succeeded, but an error was expected")
+        return result
+
+    async def log_until(
+        self, what: str, sid: str, holds: Callable[[list[Json]], bool], timeout_ms: int
+    ) -> None:
+        """Wait until the log of `sid` holds something.
+
+        Raises:
+            TimeoutError: it does not come.
+        """
+        await harvest.until(what, lambda: harvest.find(self.home, sid), holds, timeout_ms)
+
+
+def _plain(value: Any) -> Json:
+    return jsontext.loads(jsontext.encode(value))
+
+
+def _op(step: Step) -> str:
+    return str(type(step).__struct_config__.tag)
+
+
+def _lives(steps: Sequence[AnyStep]) -> list[list[AnyStep]]:
+    """Steps up to and including each restart."""
+    lives: list[list[AnyStep]] = [[]]
+    for step in steps:
+        lives[-1].append(step)
+        if isinstance(step, Restart):
+            lives.append([])
+    return lives

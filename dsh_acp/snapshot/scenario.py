@@ -1,0 +1,194 @@
+"""One scenario directory: its files, and what is wrong with them before anything runs.
+
+| file | role |
+|---|---|
+| `input.json` | the client's script |
+| `session.jsonl` | the model's script and the expected log; absent when no log is compared |
+| `session.N.jsonl` | the logs of further sessions, numbered from 1 |
+| `stdout.expected.jsonl` | the agent's frames, normalised |
+| `replay.override.json` | optional: replies of the model that replace or patch those of the log |
+| `system-prompt.expected.md`, `tool-schemas.expected.json` | only in the scenario that pins them |
+| `workspace/` | optional: copied into the working directory, symlinks kept |
+| `stored/NAME.jsonl` | optional: logs that exist before the agent starts |
+| `wire.jsonl` | only in a recording of the proxy, which has nothing but this and `input.json` |
+"""
+
+from functools import cached_property
+from pathlib import Path
+import re
+from typing import Any, Final
+
+import msgspec
+
+from dsh_acp import jsontext
+from dsh_acp.snapshot.normalise import Normaliser
+from dsh_acp.snapshot.replies import ReplyError, compile_override
+from dsh_acp.snapshot.script import Input, pretty
+
+INPUT: Final = "input.json"
+SESSION: Final = "session.jsonl"
+STDOUT: Final = "stdout.expected.jsonl"
+OVERRIDE: Final = "replay.override.json"
+SYSTEM: Final = "system-prompt.expected.md"
+TOOLS: Final = "tool-schemas.expected.json"
+WORKSPACE: Final = "workspace"
+STORED: Final = "stored"
+WIRE: Final = "wire.jsonl"
+
+_FILES: Final = {INPUT, SESSION, STDOUT, OVERRIDE, SYSTEM, TOOLS, WORKSPACE, STORED}
+_CHILD: Final = re.compile(r"session\.([1-9][0-9]*)\.jsonl")
+
+
+class Scenario:
+    """A directory, read lazily."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder: Final = folder
+        self.name: Final = folder.name
+
+    def path(self, name: str) -> Path:
+        """A file of the scenario, which may not exist."""
+        return self.folder / name
+
+    @cached_property
+    def input(self) -> Input:
+        """The script.
+
+        Raises:
+            msgspec.DecodeError: it cannot be used.
+            OSError: it cannot be read.
+        """
+        return Input.decode(self.path(INPUT).read_bytes())
+
+    @property
+    def is_wire(self) -> bool:
+        """Whether this is a recording of the proxy."""
+        return self.path(WIRE).exists()
+
+    @property
+    def stdout(self) -> list[bytes] | None:
+        """The expected frames; `None` when there is no such file yet."""
+        return read_lines(self.path(STDOUT))
+
+    @property
+    def logs(self) -> list[list[bytes]]:
+        """The expected logs: the primary one, then `session.1.jsonl` and so on."""
+        found: list[list[bytes]] = []
+        while (lines := read_lines(self.path(log_name(len(found))))) is not None:
+            found.append(lines)
+        return found
+
+    @property
+    def override(self) -> Any:
+        """The override document as written, or `None`.
+
+        Raises:
+            jsontext.DecodeError: it is not JSON.
+        """
+        path = self.path(OVERRIDE)
+        return jsontext.loads(path.read_bytes()) if path.exists() else None
+
+    @property
+    def stored(self) -> dict[str, list[bytes]]:
+        """Logs that exist before the agent starts, by name."""
+        folder = self.path(STORED)
+        paths = sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
+        return {path.stem: path.read_bytes().split(b"\n") for path in paths}
+
+    # ------------------------------------------------------------ guards
+
+    def faults(self, *, ours: bool = True) -> list[str]:
+        """What is wrong with the files, in words; empty when all is well.
+
+        `ours` adds what only this project's own scenarios promise: canonical text.
+        """
+        try:
+            script = self.input
+        except (OSError, msgspec.DecodeError) as exc:
+            return [f"{INPUT}: {exc}"]
+        found: list[str] = []
+        names = {path.name for path in self.folder.iterdir()}
+        if self.is_wire:
+            return [f"{name}: not a file of a wire recording" for name in sorted(
+                names - {INPUT, WIRE, WORKSPACE})]  # fmt: skip
+        children = sorted(int(m[1]) for name in names if (m := _CHILD.fullmatch(name)))
+        known = _FILES | {log_name(number) for number in children}
+        if ours:
+            found += [f"{name}: not a file of a scenario" for name in sorted(names - known)]
+        if children != list(range(1, len(children) + 1)):
+            found.append(f"{log_name(children[-1])}: the numbers of child logs have a gap")
+        required = [INPUT, STDOUT] + ([SESSION] if script.compares_log else [])
+        found += [f"{name}: missing" for name in required if name not in names]
+        if ours:
+            for name in (SYSTEM, TOOLS):
+                if (name in names) != script.pins_header:
+                    word = "missing from" if script.pins_header else "only for"
+                    found.append(f"{name}: {word} a scenario that pins its header")
+            found += self._uncanonical(script)
+        return found
+
+    def _uncanonical(self, script: Input) -> list[str]:
+        found: list[str] = []
+        if script.shows is msgspec.UNSET or not script.shows or "\n" in script.shows:
+            found.append(f"{INPUT}: `shows` must say in one line what the scenario is for")
+        if self.path(INPUT).read_bytes() != script.to_json():
+            found.append(f"{INPUT}: not in canonical form (refresh rewrites it)")
+        try:
+            if (override := self.override) is not None:
+                compile_override(override)
+                if self.path(OVERRIDE).read_bytes() != pretty(override):
+                    found.append(f"{OVERRIDE}: not in canonical form (refresh rewrites it)")
+        except (jsontext.DecodeError, ReplyError) as exc:
+            found.append(f"{OVERRIDE}: {exc}")
+        for name, canonical in self.canonical_texts():
+            if self.path(name).read_bytes() != canonical:
+                found.append(f"{name}: not in canonical form (refresh rewrites it)")
+        return found
+
+    def canonical_texts(self) -> list[tuple[str, bytes]]:
+        """Each expectation normalised once more, which must change nothing."""
+        out: list[tuple[str, bytes]] = []
+        if (lines := self.stdout) is not None:
+            # Numbers of frames are by appearance, so they too survive a second pass.
+            out.append((STDOUT, join(Normaliser("").frames(lines))))
+        for number, log in enumerate(self.logs):
+            out.append((log_name(number), join(canonical_log(log))))
+        for name in (SYSTEM, TOOLS):
+            path = self.path(name)
+            if path.exists():
+                text = path.read_bytes()
+                if name == TOOLS:
+                    text = pretty(jsontext.loads(text))
+                out.append((name, text.rstrip(b"\n") + b"\n"))
+        return out
+
+
+def canonical_log(lines: list[bytes]) -> list[bytes]:
+    """A committed log normalised once more; real gaps between chunks (`dt`) are kept."""
+    return Normaliser("").log(lines, keep_gaps=True)
+
+
+def log_name(number: int) -> str:
+    """The file of the log with this number."""
+    return SESSION if number == 0 else f"session.{number}.jsonl"
+
+
+def read_lines(path: Path) -> list[bytes] | None:
+    """The lines of a file without their newlines; `None` when it does not exist."""
+    if not path.is_file():
+        return None
+    text = path.read_bytes()
+    return text.split(b"\n")[: -1 if text.endswith(b"\n") else None] if text else []
+
+
+def join(lines: list[bytes]) -> bytes:
+    """Lines as the text of a file."""
+    return b"".join(line + b"\n" for line in lines)
+
+
+def discover(folder: Path, keyword: str = "") -> list[Scenario]:
+    """The scenarios in a folder, or the folder itself when it is one; by name."""
+    if (folder / INPUT).exists():
+        return [Scenario(folder)]
+    paths = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return [Scenario(path) for path in sorted(paths) if keyword in path.name]
