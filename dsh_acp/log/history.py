@@ -1,0 +1,181 @@
+"""A log's entries with the folds over them, kept as entries arrive.
+
+This is the read side of a log. `admit` is the only way in: it checks an entry against every fold
+before any of them changes.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import islice
+from typing import cast
+
+import msgspec
+
+from dsh_acp.log.events import Event
+from dsh_acp.log.packed import ChunkRow, Entry
+from dsh_acp.log.payloads import RequestContext, RequestHeader
+from dsh_acp.log.relations import Position, Relations
+from dsh_acp.log.surface import Span, Surface, derive_event_message
+from dsh_acp.log.validation import refused
+from dsh_acp.messages import EpochHeader, Message
+
+
+class History:
+    """Entries in order. `seq` is the number of events, and the seq of the next one."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._starts: list[int] = []
+        self._header_event: Event | None = None
+        self._context_event: Event | None = None
+        self._derived: list[Message] = []
+        self._projected = 0
+        self._generation = 0
+        self._messages: tuple[Message, ...] | None = ()
+        self._relations = Relations()
+        self.seq = 0
+        self.surface = Surface()
+
+    # ------------------------------------------------------------ reading
+
+    def entries(self, start_seq: int = 0) -> Iterator[Entry]:
+        """Entries from `start_seq` on, rows packed; a row is cut if it begins earlier.
+
+        The iterator sees what is appended while it runs.
+        """
+        if start_seq >= self.seq:
+            return
+        k = bisect_right(self._starts, max(0, start_seq)) - 1
+        first = self._entries[k]
+        if isinstance(first, ChunkRow) and first.seq0 < start_seq:
+            yield first.part(start_seq - first.seq0, len(first.texts))
+            k += 1
+        yield from islice(self._entries, k, None)
+
+    def events(self, start: int = 0) -> Iterator[Event]:
+        """Every event from seq `start` on, rows expanded."""
+        for entry in self.entries(start):
+            if isinstance(entry, ChunkRow):
+                yield from entry.events()
+            else:
+                yield entry
+
+    def event(self, seq: int) -> Event:
+        """The event at `seq`.
+
+        Raises:
+            IndexError: there is none.
+        """
+        if not 0 <= seq < self.seq:
+            raise IndexError(f"no event at seq {seq}")
+        entry = self._entries[bisect_right(self._starts, seq) - 1]
+        if isinstance(entry, ChunkRow):
+            return next(entry.part(seq - entry.seq0, seq - entry.seq0 + 1).events())
+        return entry
+
+    def messages(self) -> tuple[Message, ...]:
+        """What the model can still see. Each event is projected once; the tuple never changes."""
+        surface = self.surface
+        if surface.generation != self._generation:
+            self._derived.clear()
+            self._projected = 0
+            self._generation = surface.generation
+            self._messages = None
+        nodes = surface.nodes
+        if self._projected < len(nodes):
+            for seq in islice(nodes, self._projected, None):
+                message = derive_event_message(self.event(seq))
+                if message is not None:
+                    self._derived.append(message)
+            self._projected = len(nodes)
+            self._messages = None
+        if self._messages is None:
+            self._messages = tuple(self._derived)
+        return self._messages
+
+    def request_header(self) -> EpochHeader | None:
+        """The header in force: the last snapshot's."""
+        event = self._header_event
+        return None if event is None else cast(RequestHeader, event.payload).header
+
+    def request_context(self) -> RequestContext | None:
+        """The last request context."""
+        event = self._context_event
+        return None if event is None else cast(RequestContext, event.payload)
+
+    @property
+    def open_turn(self) -> int | None:
+        """The turn that is open."""
+        return self._relations.at.turn
+
+    @property
+    def open_step(self) -> int | None:
+        """The step that is open."""
+        return self._relations.at.step
+
+    @property
+    def last_turn(self) -> int:
+        """The number of the last turn that was opened; 0 before the first."""
+        return self._relations.at.last_turn
+
+    # ------------------------------------------------------------ writing
+
+    def admit(self, event: Event) -> None:
+        """Check `event` against the folds, then take it in.
+
+        Raises:
+            LogError: `INVALID_EVENT`, it breaks a rule of the surface or lacks a number.
+            InvariantError: it may not come here.
+        """
+        self.commit(event, *self.plan(event))
+
+    def plan(self, event: Event) -> tuple[Span | None, Position]:
+        """The changes that `event` makes, for `commit`. Changes nothing.
+
+        Raises:
+            LogError: `INVALID_EVENT`, it breaks a rule of the surface or lacks a number.
+            InvariantError: it may not come here.
+        """
+        span = self.surface.plan(event, self.seq, self.event)
+        try:
+            position = self._relations.plan(event)
+        except msgspec.ValidationError as exc:
+            raise refused(f'session event "{event.type}" has an invalid payload: {exc}') from None
+        if event.type == "request/header" and not isinstance(event.payload, RequestHeader):
+            raise refused('session event "request/header" has an invalid payload')
+        return span, position
+
+    def commit(self, event: Event, span: Span | None, position: Position) -> None:
+        """Take in a planned event."""
+        self._entries.append(event)
+        self._starts.append(event.seq)
+        self.seq += 1
+        self._relations.commit(event.seq, position)
+        if span is not None:
+            self.surface.apply(event, span)
+        elif event.type == "request/header":
+            self._header_event = event
+        elif event.type == "request/context" and isinstance(event.payload, RequestContext):
+            self._context_event = event
+
+    def admit_row(self, row: ChunkRow) -> None:
+        """Check a packed row, then take it in.
+
+        Raises:
+            InvariantError: its step is not open.
+        """
+        if row.seq0 != self.seq:
+            raise refused(f"session event seq {row.seq0} is not contiguous; expected {self.seq}")
+        self._relations.check_chunks(row.turn, row.step)
+        self._relations.commit_chunks(row.end_seq - 1)
+        self._entries.append(row)
+        self._starts.append(row.seq0)
+        self.seq = row.end_seq
+
+    def take_over(self, other: "History") -> None:
+        """Continue from the entries and folds of `other`, which is not used any more."""
+        self._entries, self._starts = other._entries, other._starts
+        self._header_event, self._context_event = other._header_event, other._context_event
+        self._derived, self._projected = other._derived, other._projected
+        self._generation, self._messages = other._generation, other._messages
+        self._relations, self.seq, self.surface = other._relations, other.seq, other.surface

@@ -1,0 +1,238 @@
+"""From bytes to a validated log: scan, version, legacy forms, unknown types, folds.
+
+A torn tail is what a crash leaves and is cut off. Damage before a later `turn/end` is something
+else: committed facts are gone, and the log is refused rather than guessed at.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from dsh_acp import jsontext
+from dsh_acp.errors import InvariantError, LogError
+from dsh_acp.log import migration, repair
+from dsh_acp.log.events import PAYLOADS, Event
+from dsh_acp.log.history import History
+from dsh_acp.log.packed import ChunkRow, Entry, MalformedRow, decode_entry
+from dsh_acp.log.validation import (
+    SessionHeader,
+    check_event,
+    decode_session_header,
+)
+
+VERSION: Final = 0
+
+
+class Scan(Struct, frozen=True):
+    """The physical contents of a log; `committed` is the size up to its last good line."""
+
+    header: SessionHeader
+    entries: list[Entry]
+    committed: int
+    torn: bytes
+
+
+def scan(data: bytes, *, placeholders: bool = False) -> Scan:
+    """Read the lines of a log.
+
+    Raises:
+        LogError: `CORRUPT`, there is no header, or a committed region is damaged.
+    """
+    lines = data.split(b"\n")
+    lines.pop()  # what follows the last newline is torn, or nothing
+    if not lines or not lines[0].strip():
+        raise LogError("empty or header-less session log", code="CORRUPT")
+    header = decode_session_header(lines[0], placeholders=placeholders)
+    committed = len(lines[0]) + 1
+    entries: list[Entry] = []
+    if header.version != VERSION:
+        return Scan(header, entries, committed, b"")
+    expected = 0
+    issue = ""
+    for number, line in enumerate(lines[1:], 1):
+        try:
+            entry = decode_entry(line)
+        except (MalformedRow, jsontext.DecodeError, msgspec.ValidationError):
+            issue = f"corrupt session log: unparsable committed event at line {number}"
+            break
+        if entry.seq != expected:
+            issue = (
+                f"corrupt session log: seq gap in committed region at line {number}"
+                f" (expected {expected}, got {entry.seq})"
+            )
+            break
+        entries.append(entry)
+        expected = entry.end_seq
+        committed += len(line) + 1
+    if issue and any(_is_turn_end(line) for line in lines[len(entries) + 1 :]):
+        raise LogError(issue, code="CORRUPT")
+    return Scan(header, entries, committed, data[committed:])
+
+
+def _is_turn_end(line: bytes) -> bool:
+    if b'"turn/end"' not in line:
+        return False
+    try:
+        return decode_entry(line).type == "turn/end"
+    except (MalformedRow, jsontext.DecodeError, msgspec.ValidationError):
+        return False
+
+
+class LoadedLog(History):
+    """A log as it was read, complete: what a crash left open is closed in memory."""
+
+    def __init__(self, header: SessionHeader, path: Path | None = None) -> None:
+        super().__init__()
+        self.header: Final = header
+        self.path: Final = path
+        self.closers: tuple[Event, ...] = ()
+        """The events that closed an open turn; not in the file."""
+        self.stored_seq = 0
+        """The number of events that came from the file."""
+        self.committed = 0
+        """The size of the file up to its last good line."""
+        self.torn = b""
+        """What followed it."""
+        self.migrated = False
+        """Old forms were read as new ones, so the entries are not the file's bytes."""
+
+    def lines(self) -> Iterator[bytes]:
+        """Every line as it is, or would be, stored; header first, without newlines."""
+        yield self.header.encode()
+        for entry in self.entries():
+            if entry.seq < self.stored_seq:
+                yield entry.encode()
+
+
+def load(
+    data: bytes,
+    *,
+    expected_id: str | None = None,
+    path: Path | None = None,
+    placeholders: bool = False,
+    close: bool = True,
+) -> LoadedLog:
+    """Read, check and fold a log.
+
+    With `close`, the events that close an interrupted turn are added in memory.
+
+    Raises:
+        LogError: `CORRUPT`, `UNSUPPORTED_VERSION`, `UNKNOWN_EVENT`, `INVALID_EVENT`.
+    """
+    found = scan(data, placeholders=placeholders)
+    session_id = found.header.id
+    if expected_id is not None and found.header.version == VERSION and session_id != expected_id:
+        raise LogError(
+            f'stored session identity mismatch: requested "{expected_id}",'
+            f' header contains "{session_id}"',
+            code="CORRUPT",
+        )
+    _check_version(expected_id or session_id, found.header.version, path)
+    entries = migration.migrate(session_id, found.entries)
+    log = LoadedLog(found.header, path)
+    log.migrated = entries is not found.entries
+    log.committed, log.torn = found.committed, found.torn
+    _fold(log, session_id, entries)
+    log.stored_seq = log.seq
+    if close:
+        log.closers = tuple(repair.closers(log))
+        for event in log.closers:
+            log.admit(event)
+    return log
+
+
+def _fold(log: LoadedLog, session_id: str, entries: list[Entry]) -> None:
+    try:
+        for entry in entries:
+            if isinstance(entry, ChunkRow):
+                log.admit_row(entry)
+                continue
+            kind = entry.type
+            if kind not in PAYLOADS and not entry.ignorable:
+                raise LogError(
+                    f'session "{session_id}" contains event type "{kind}" (seq {entry.seq})'
+                    " unknown to this harness and not marked ignorable; refusing to interpret"
+                    " the log — it was likely written by a newer harness",
+                    code="UNKNOWN_EVENT",
+                )
+            if kind in _CHECKED:
+                check_event(entry, f"seed {kind} at index {entry.seq}")
+            log.admit(entry)
+    except LogError as exc:
+        if exc.code == "UNKNOWN_EVENT":
+            raise
+        text = str(exc)
+        if not text.startswith("seed "):
+            text = f"invalid seed event at index {log.seq}: {text}"
+        raise _invalid(session_id, text) from exc
+    except InvariantError as exc:
+        raise _invalid(session_id, exc.detail) from exc
+
+
+_CHECKED: Final = frozenset({"user/message", "assistant/message", "tool/result", "request/header"})
+
+
+def _invalid(session_id: str, text: str) -> LogError:
+    return LogError(f'stored session "{session_id}" failed validation: {text}', code="CORRUPT")
+
+
+def _check_version(session_id: str, version: int, path: Path | None) -> None:
+    if version == VERSION:
+        return
+    text = (
+        f'session "{session_id}" uses log format v{version}, but this harness reads only'
+        f" v{VERSION}: the log was written by a newer harness — upgrade the harness to open it"
+    )
+    if path is not None:
+        text += f" (raw log: {path})"
+    raise LogError(text, code="UNSUPPORTED_VERSION")
+
+
+def load_fixture(text: bytes | str) -> LoadedLog:
+    """A recorded fixture: sequence numbers counted, times zero, placeholders accepted.
+
+    Raises:
+        LogError: as `load`.
+    """
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    found = [lines[0]] if lines else []
+    seq = 0
+    for number, line in enumerate(lines[1:], 2):
+        numbered = _numbered(line, seq, number)
+        found.append(numbered)
+        seq = decode_entry(numbered).end_seq
+    return load(b"\n".join(found) + b"\n", placeholders=True, close=False)
+
+
+def _numbered(line: bytes, seq: int, number: int) -> bytes:
+    try:
+        fields = jsontext.decode(line, _fields)
+    except msgspec.ValidationError:
+        raise _bad_line(number, "must be a JSON object") from None
+    except jsontext.DecodeError:
+        raise _bad_line(number, "contains invalid JSON") from None
+    row = bytes(fields.get("type", b"")).endswith(b'-chunks"')
+    order, clock = ("seq0", "time0") if row else ("seq", "time")
+    if order in fields and clock in fields:
+        return line
+    kind = bytes(fields.pop("type", b'""'))
+    rest = {key: value for key, value in fields.items() if key not in (order, clock)}
+    given = bytes(fields.get(order, b"%d" % seq))
+    at = bytes(fields.get(clock, b"0"))
+    head = b'{"type":%b,"%b":%b,"%b":%b' % (kind, order.encode(), given, clock.encode(), at)
+    return (
+        head
+        + b"".join(b",%b:%b" % (jsontext.encode(key), bytes(value)) for key, value in rest.items())
+        + b"}"
+    )
+
+
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _bad_line(number: int, why: str) -> LogError:
+    return LogError(f"session snapshot line {number} {why}", code="CORRUPT")

@@ -1,0 +1,194 @@
+"""The file under a log: created late, locked while open, appended with one write at a time.
+
+Nothing exists on disk before the first append. The file is then prepared under a temporary name
+and published with a hard link, so that no two processes can create the same log.
+"""
+
+from collections.abc import Callable
+import errno
+import os
+from pathlib import Path
+import secrets
+import sys
+
+from dsh_acp.errors import LogError
+from dsh_acp.log import lock
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+UNWRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR})
+"""The errors of a place where nothing can be created, as against a full disk or a broken one."""
+
+_sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+def disk_error(exc: OSError, what: str) -> LogError:
+    """`exc` as a sentence about `what`, with code `DISK_FULL` or `IO`."""
+    if exc.errno in _FULL:
+        return LogError(
+            f"the disk is full: {what} could not be written. Free some space, then load the"
+            " session again.",
+            code="DISK_FULL",
+        )
+    return LogError(f"{what} could not be written: {exc.strerror or exc}", code="IO")
+
+
+class LogFile:
+    """An append-only file. `size` counts the bytes that are in it."""
+
+    def __init__(self, path: Path, root: Path) -> None:
+        self.path = path
+        self.size = 0
+        self._root = root
+        self._fd = -1
+        self._new = True
+
+    @classmethod
+    def open(cls, path: Path, root: Path) -> "LogFile":
+        """Open and lock an existing log.
+
+        Raises:
+            LogError: `LOCKED`, `NOT_FOUND`, `IO`.
+        """
+        found = cls(path, root)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC if sys.platform != "win32" else os.O_RDWR
+        try:
+            fd = os.open(path, flags)
+        except FileNotFoundError:
+            raise LogError(f"there is no session log at {path}", code="NOT_FOUND") from None
+        except OSError as exc:
+            raise LogError(
+                f"the session log {path} cannot be opened for writing: {exc.strerror}", code="IO"
+            ) from exc
+        if not lock.acquire(fd):
+            os.close(fd)
+            raise LogError(
+                "the session is open in another dsh-acp process; close it there first",
+                code="LOCKED",
+            )
+        found._fd, found._new = fd, False
+        found.size = os.fstat(fd).st_size
+        return found
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was written yet."""
+        return self._fd >= 0
+
+    def write(self, data: bytes) -> None:
+        """Hand `data` to the system; creates the file when it is the first.
+
+        A partly written `data` is taken back.
+
+        Raises:
+            OSError: the system refused.
+            LogError: `EXISTS`, another process created the log meanwhile.
+        """
+        if self._fd < 0:
+            self._materialise(data)
+            return
+        self._append(self._fd, data, self.size)
+        self.size += len(data)
+
+    @staticmethod
+    def _append(fd: int, data: bytes, size: int) -> None:
+        try:
+            done = os.write(fd, data)
+            while done < len(data):
+                done += os.write(fd, data[done:])
+        except OSError:
+            try:
+                os.ftruncate(fd, size)
+            except OSError:
+                pass  # the torn tail is repaired on the next open
+            raise
+
+    def _materialise(self, data: bytes) -> None:
+        folder = self.path.parent
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = folder / f"{self.path.name}.{secrets.token_hex(6)}.tmp"
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
+        fd = os.open(temporary, flags | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            lock.acquire(fd)
+            self._append(fd, data, 0)
+            try:
+                os.link(temporary, self.path)
+            except FileExistsError:
+                raise LogError(
+                    f'refusing to materialize "{folder.name}": a log already exists on disk'
+                    " (load/resume it instead)",
+                    code="EXISTS",
+                ) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._fd, self.size = fd, len(data)
+
+    def check(self) -> None:
+        """The file is still ours and as long as we made it.
+
+        Raises:
+            LogError: `IO`, it was removed or replaced; `CORRUPT`, something else wrote to it.
+        """
+        if self._fd < 0:
+            return
+        found = os.fstat(self._fd)
+        if found.st_nlink == 0:
+            raise LogError(
+                f"the session log {self.path} was removed while the session was open", code="IO"
+            )
+        if found.st_size != self.size:
+            raise LogError(
+                f"the session log {self.path} was changed by another program:"
+                f" expected {self.size} bytes, found {found.st_size}",
+                code="CORRUPT",
+            )
+
+    def read(self, offset: int = 0) -> bytes:
+        """The bytes from `offset` on."""
+        if self._fd < 0:
+            return b""
+        wanted, parts = self.size - offset, list[bytes]()
+        while wanted > 0:
+            part = os.pread(self._fd, wanted, offset)
+            if not part:
+                break
+            parts.append(part)
+            wanted -= len(part)
+            offset += len(part)
+        return b"".join(parts)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file down to `size` bytes."""
+        os.ftruncate(self._fd, size)
+        self.size = size
+
+    def sync(self) -> None:
+        """Wait for the disk. The first time, the directories that name the file as well.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._fd < 0:
+            return
+        _sync_data(self._fd)
+        if self._new and sys.platform != "win32":
+            folder = self.path.parent
+            while True:
+                fd = os.open(folder, os.O_RDONLY)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+                if folder == self._root or folder == folder.parent:
+                    break
+                folder = folder.parent
+        self._new = False
+
+    def close(self) -> None:
+        """Close the file, which drops the lock."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,420 @@
+"""The writer of one session's log, and the cursors that follow it.
+
+The log is the queue: `append` never awaits, readers hold a cursor and follow. Facts go to the
+system at once; streamed chunks may wait until the next fact or until the owner's timer fires.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+import time
+from typing import TYPE_CHECKING, Final
+
+from dsh_acp.errors import LogError
+from dsh_acp.log import validation
+from dsh_acp.log.events import Event, SurfaceOp, make_event
+from dsh_acp.log.history import History
+from dsh_acp.log.load import LoadedLog
+from dsh_acp.log.logfile import UNWRITABLE, LogFile, disk_error
+from dsh_acp.log.packed import ChunkRow, Entry, chunk_row, compatible, pack
+from dsh_acp.log.payloads import AssistantChunk, EndSeed, NotLossless, Payload, RequestHeader
+from dsh_acp.log.validation import SessionHeader
+from dsh_acp.messages import Chunk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import anyio
+
+CHUNK_DELAY_S: Final = 0.05
+"""How long streamed chunks may wait in this process."""
+
+
+def now_ms() -> int:
+    """Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class SessionLog(History):
+    """A live log: one writer, any number of followers, all in one thread.
+
+    `on_pending` is called with a delay in seconds when chunks begin to wait; its owner then calls
+    `flush_due` after that delay. Without it nothing ever waits. `on_event` sees every event after
+    it is in the log.
+    """
+
+    def __init__(
+        self,
+        header: SessionHeader,
+        file: LogFile | None = None,
+        *,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        super().__init__()
+        self.header: Final = header
+        self.first_live_seq = 0
+        self.header_in_this_life = False
+        self.on_pending: Callable[[float], None] | None = None
+        self.on_event: Callable[[Event], None] | None = None
+        self.degraded: str | None = None
+        """Why the log is only in memory although it should be on disk."""
+        self._clock = clock
+        self._file = file
+        self._memory = bytearray()
+        self._pending_from = -1
+        self._failure: LogError | None = None
+        self._closed = False
+        self._synced = 0
+        self._sync_done: anyio.Event | None = None
+        self._waiters: list[anyio.Event] = []
+        self._foreign: tuple[bytes, int] | None = None
+        if file is None:
+            self._memory += header.encode() + b"\n"
+
+    # ------------------------------------------------------------ state
+
+    @property
+    def path(self) -> "Path | None":
+        """The file; `None` when the log is only in memory."""
+        return None if self._file is None else self._file.path
+
+    @property
+    def in_memory(self) -> bool:
+        """Nothing of this log outlives the process."""
+        return self._file is None
+
+    @property
+    def writable(self) -> bool:
+        """Whether `append` can work: not closed, and the disk never refused."""
+        return not self._closed and self._failure is None
+
+    @property
+    def closed(self) -> bool:
+        """`close` was called."""
+        return self._closed
+
+    def _check_writable(self) -> None:
+        if self._closed:
+            raise LogError("the session is closed", code="CLOSED")
+        if self._failure is not None:
+            raise LogError(
+                f"the session can no longer be written: {self._failure}", code=self._failure.code
+            )
+
+    # ------------------------------------------------------------ appending
+
+    def append(
+        self,
+        payload: Payload,
+        *,
+        surface: SurfaceOp | None = None,
+        sources: Sequence[int] | None = None,
+    ) -> Event:
+        """Record one fact; it is with the operating system when this returns.
+
+        Message payloads go to the end of the surface unless `surface` says otherwise. Nothing is
+        logged when this raises.
+
+        Raises:
+            LogError: `INVALID_EVENT`, the event breaks a rule; `CLOSED`; `DISK_FULL` or `IO`, and
+                then the log takes no more events.
+            InvariantError: the event may not come here.
+        """
+        self._check_writable()
+        kind = payload.TYPE
+        try:
+            data = payload.encode()
+        except (NotLossless, TypeError, ValueError, RecursionError) as exc:
+            raise validation.refused(
+                f'session event "{kind}" carries non-JSON-serializable data'
+            ) from exc
+        where = f'session event "{kind}"'
+        if isinstance(payload, RequestHeader) and payload.reason == "fallback":
+            raise validation.refused(
+                f'{where} uses unsupported legacy request/header reason "fallback"'
+            )
+        event = make_event(
+            kind,
+            self.seq,
+            self._clock(),
+            data,
+            sources=sources,
+            placement="append" if surface is None and payload.SURFACE else surface,
+            ignorable=payload.IGNORABLE,
+        )
+        return self._commit_event(event, where)
+
+    def _commit_event(self, event: Event, where: str) -> Event:
+        validation.check_event(event, where)
+        plan = self.plan(event)
+        self._write(self._take_pending() + event.line + b"\n")
+        self.commit(event, *plan)
+        if event.type == RequestHeader.TYPE:
+            self.header_in_this_life = True
+        self._announce()
+        if self.on_event is not None:
+            self.on_event(event)
+        return event
+
+    def append_chunks(self, turn: int, step: int, chunks: Sequence[Chunk]) -> list[int]:
+        """Record streamed chunks, in order; the seqs given to them.
+
+        They are with the operating system at the next fact, or when the timer fires.
+
+        Raises:
+            LogError: `CLOSED`, `DISK_FULL`, `IO`.
+            InvariantError: the step is not open; nothing is logged.
+        """
+        self._check_writable()
+        self._relations.check_chunks(turn, step)
+        if not chunks:
+            return []
+        first = self.seq
+        entries = self._entries
+        if self._pending_from < 0:
+            self._pending_from = len(entries)
+            arm = True
+        else:
+            arm = False
+        for entry in _as_entries(first, self._clock(), turn, step, chunks):
+            entries.append(entry)
+            self._starts.append(entry.seq)
+        self.seq = first + len(chunks)
+        self._relations.commit_chunks(self.seq - 1)
+        self._announce()
+        if self.on_pending is None:
+            self.flush()
+        elif arm:
+            self.on_pending(CHUNK_DELAY_S)
+        return list(range(first, self.seq))
+
+    # ------------------------------------------------------------ writing
+
+    def _take_pending(self) -> bytes:
+        start = self._pending_from
+        if start < 0:
+            return b""
+        self._pending_from = -1
+        packed = pack(self._entries[start:])
+        self._entries[start:] = packed
+        self._starts[start:] = [entry.seq for entry in packed]
+        return b"".join([entry.encode() + b"\n" for entry in packed])
+
+    def _write(self, data: bytes) -> None:
+        if not data:
+            return
+        file = self._file
+        if file is None:
+            self._memory += data
+            return
+        if not file.exists:
+            data = self.header.encode() + b"\n" + data
+        try:
+            file.write(data)
+        except OSError as exc:
+            if not file.exists and exc.errno in UNWRITABLE:
+                self._degrade(f"{exc.strerror}: {file.path.parent}", data)
+                return
+            self._failure = disk_error(exc, f"the session log {file.path}")
+            raise self._failure from exc
+        except LogError as exc:
+            self._failure = exc
+            raise
+
+    def _degrade(self, reason: str, data: bytes) -> None:
+        # The place refused before anything was written, so nothing that exists is left behind.
+        self.degraded = reason
+        self._file = None
+        self._memory += data
+
+    def flush(self) -> None:
+        """Hand everything that waits to the operating system now.
+
+        Raises:
+            LogError: `DISK_FULL`, `IO`; the log takes no more events.
+        """
+        data = self._take_pending()
+        if data:
+            if self._failure is not None:
+                raise self._failure
+            self._write(data)
+
+    def flush_due(self) -> None:
+        """What the timer calls. A refusal of the disk is reported by the next append or sync."""
+        try:
+            self.flush()
+        except LogError:
+            pass
+
+    async def sync(self) -> None:
+        """Wait until everything appended so far is on disk; calls at the same time share one wait.
+
+        Raises:
+            LogError: `DISK_FULL`, `IO`; the log stays readable and takes no more events.
+        """
+        self.flush()
+        if self._failure is not None:
+            raise self._failure
+        file = self._file
+        if file is None:
+            return
+        file.check()
+        target = file.size
+        from anyio import Event as Gate, to_thread
+
+        while self._synced < target:
+            running = self._sync_done
+            if running is not None:
+                await running.wait()
+                if self._failure is not None:
+                    raise self._failure
+                continue
+            gate = self._sync_done = Gate()
+            size = file.size
+            try:
+                await to_thread.run_sync(file.sync)
+                self._synced = size
+            except OSError as exc:
+                self._failure = disk_error(exc, f"the session log {file.path}")
+                raise self._failure from exc
+            finally:
+                self._sync_done = None
+                gate.set()
+
+    # ------------------------------------------------------------ reading
+
+    def lines(self, from_offset: int = 0) -> bytes:
+        """The log's own bytes from `from_offset` on, read back from the file.
+
+        Flushes first, so these are complete lines when `from_offset` is where one begins.
+
+        Raises:
+            LogError: `IO`, `CORRUPT`, the file is gone or no longer what was written.
+        """
+        self.flush()
+        file = self._file
+        if file is None:
+            return bytes(memoryview(self._memory)[from_offset:])
+        file.check()
+        if self._foreign is None:
+            return file.read(from_offset)
+        seed, replaced = self._foreign
+        if from_offset >= len(seed):
+            return file.read(from_offset - len(seed) + replaced)
+        return seed[from_offset:] + file.read(replaced)
+
+    def follow(self, start_seq: int = 0) -> "Follower":
+        """A cursor that begins at `start_seq`."""
+        return Follower(self, start_seq)
+
+    def _announce(self) -> None:
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                waiter.set()
+
+    async def _changed(self) -> None:
+        from anyio import Event as Gate
+
+        gate = Gate()
+        self._waiters.append(gate)
+        await gate.wait()
+
+    def close(self) -> None:
+        """Hand over what waits, release the lock, end the followers. Never raises."""
+        if self._closed:
+            return
+        self.flush_due()
+        self._closed = True
+        if self._file is not None:
+            self._file.close()
+        self._announce()
+
+    # ------------------------------------------------------------ seeding
+
+    def adopt(self, loaded: LoadedLog) -> None:
+        """Go on from a log that was read; what closes its last turn is written."""
+        self.take_over(loaded)
+        if loaded.migrated and self._file is not None:
+            self._foreign = (b"".join(line + b"\n" for line in loaded.lines()), self._file.size)
+        for event in loaded.closers:
+            self._write(event.line + b"\n")
+        self._begin_life()
+
+    def inherit(self, entries: Iterable[Entry]) -> None:
+        """Begin with what a parent recorded; written as this session's own first lines."""
+        lines: list[bytes] = []
+        for entry in entries:
+            if isinstance(entry, ChunkRow):
+                self.admit_row(entry)
+            else:
+                self.admit(entry)
+            lines.append(entry.encode() + b"\n")
+        self._write(b"".join(lines))
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        self.first_live_seq = self.seq
+        last = self._entries[-1] if self._entries else None
+        if last is None or last.type != EndSeed.TYPE:
+            self.append(EndSeed())
+
+
+def _as_entries(
+    seq: int, time: int, turn: int, step: int, chunks: Sequence[Chunk]
+) -> Iterable[Entry]:
+    run: list[ChunkRow] = []
+    for chunk in chunks:
+        row = chunk_row(seq, time, turn, step, chunk)
+        if run and (row is None or not compatible(run[-1], row)):
+            yield _joined(run)
+            run = []
+        if row is None:
+            payload = AssistantChunk(turn, step, chunk)
+            yield make_event(AssistantChunk.TYPE, seq, time, payload.encode())
+        else:
+            run.append(row)
+        seq += 1
+    if run:
+        yield _joined(run)
+
+
+def _joined(run: list[ChunkRow]) -> ChunkRow:
+    first = run[0]
+    if len(run) == 1:
+        return first
+    return ChunkRow(
+        first.kind,
+        first.seq0,
+        first.time0,
+        first.turn,
+        first.step,
+        first.index,
+        [0] * (len(run) - 1),
+        [row.texts[0] for row in run],
+        first.id,
+        first.name,
+    )
+
+
+class Follower:
+    """A cursor over a log."""
+
+    def __init__(self, log: SessionLog, start_seq: int) -> None:
+        self._log = log
+        self.seq = start_seq
+        """The seq of the next event that `take` gives."""
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more will come: the log is closed and everything was taken."""
+        return self._log.closed and self.seq >= self._log.seq
+
+    def take(self) -> list[Entry]:
+        """Everything past the cursor, which moves to the end."""
+        found = list(self._log.entries(self.seq))
+        self.seq = max(self.seq, self._log.seq)
+        return found
+
+    async def wait(self) -> None:
+        """Return when there is more to take, or the log is closed."""
+        while self.seq >= self._log.seq and not self._log.closed:
+            await self._log._changed()  # pyright: ignore[reportPrivateUsage]
