@@ -11,7 +11,7 @@ from typing import cast
 
 import msgspec
 
-from dsh_acp.log.events import Event
+from dsh_acp.log.envelope import Event
 from dsh_acp.log.packed import ChunkRow, Entry
 from dsh_acp.log.payloads import RequestContext, RequestHeader
 from dsh_acp.log.relations import Position, Relations

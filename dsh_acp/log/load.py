@@ -14,7 +14,7 @@ from msgspec import Struct
 from dsh_acp import jsontext
 from dsh_acp.errors import InvariantError, LogError
 from dsh_acp.log import migration, repair
-from dsh_acp.log.events import PAYLOADS, Event
+from dsh_acp.log.envelope import PAYLOADS, Event
 from dsh_acp.log.history import History
 from dsh_acp.log.packed import ChunkRow, Entry, MalformedRow, decode_entry
 from dsh_acp.log.validation import (

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import force_setattr
 
 from dsh_acp import jsontext
-from dsh_acp.log.events import Event, decode_event, make_event
+from dsh_acp.log.envelope import Event, decode_event, make_event
 from dsh_acp.log.payloads import AssistantChunk
 from dsh_acp.messages import Chunk, ReasoningDelta, TextDelta, ToolCallDelta
 

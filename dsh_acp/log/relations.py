@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dsh_acp import jsontext
 from dsh_acp.errors import InvariantError
-from dsh_acp.log.events import Event, Replace
+from dsh_acp.log.envelope import Event, Replace
 
 PACKAGE: Final = "@deepseek-ai/dsh-session"
 """The name under which the format reports these violations."""

@@ -1,6 +1,6 @@
 """What closes a turn that a crash left open."""
 
-from dsh_acp.log.events import Event
+from dsh_acp.log.envelope import Event
 from dsh_acp.log.history import History
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from dsh_acp.errors import LogError
 from dsh_acp.log import validation
-from dsh_acp.log.events import Event, SurfaceOp, make_event
+from dsh_acp.log.envelope import Event, SurfaceOp, make_event
 from dsh_acp.log.history import History
 from dsh_acp.log.load import LoadedLog
 from dsh_acp.log.logfile import UNWRITABLE, LogFile, disk_error

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct, UnsetType
 
 from dsh_acp import jsontext
 from dsh_acp.errors import LogError
-from dsh_acp.log.events import SURFACE_TYPES, Event, Replace
+from dsh_acp.log.envelope import SURFACE_TYPES, Event, Replace
 from dsh_acp.messages import Message
 
 Span: TypeAlias = tuple[int, int]

@@ -11,7 +11,7 @@ from msgspec import Meta, Raw, Struct
 
 from dsh_acp import jsontext
 from dsh_acp.errors import LogError
-from dsh_acp.log.events import Event
+from dsh_acp.log.envelope import Event
 
 _Named = Annotated[str, Meta(min_length=1)]
 
