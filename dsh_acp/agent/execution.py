@@ -1,0 +1,275 @@
+"""One tool call, from the model's text to the result that is recorded.
+
+Whatever goes wrong becomes a result that the model can read: an unknown tool, arguments that do
+not fit, a refusal, a failure. Only cancellation and a log that cannot be written end the turn.
+"""
+
+from collections.abc import Mapping, Sequence
+import logging
+from typing import Any, Final
+
+import anyio
+from msgspec import Struct
+
+from dsh_acp import errors
+from dsh_acp.agent import hooks, policy
+from dsh_acp.agent.activity import Activity
+from dsh_acp.agent.hooks import Accept, Allow, Ask, Deny, Finished, Refuse, ToolUse, Verdict
+from dsh_acp.agent.parts import Parts
+from dsh_acp.agent.permission import PermissionQuestion
+from dsh_acp.agent.services import USER, LiveOutput
+from dsh_acp.errors import ToolError
+from dsh_acp.log.payloads import ErrorInfo
+from dsh_acp.messages import Block, Message, Opaque, Text, ToolCall
+from dsh_acp.tools.tool import Intent, Outcome, Tool, World
+
+_log = logging.getLogger(__name__)
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What is recorded of a call."""
+
+    content: tuple[Block | Opaque, ...]
+    is_error: bool = False
+    error: ErrorInfo | None = None
+    meta: dict[str, Any] | None = None
+    concludes_turn: bool = False
+
+
+def failed(message: str, error: ErrorInfo | None = None) -> Result:
+    """A failure in words for the model."""
+    return Result(content=(Text(f"Error: {message}"),), is_error=True, error=error)
+
+
+ABORTED: Final = failed("tool call aborted", ErrorInfo("AbortError", "ABORTED"))
+BEFORE_DISPATCH: Final = failed(
+    "tool call aborted before dispatch", ErrorInfo("AbortError", "ABORTED_BEFORE_DISPATCH")
+)
+
+
+class Slot:
+    """A call on its way. `result` is set once it is known, `seq` once the call is recorded."""
+
+    def __init__(
+        self, use: ToolUse, tool: Tool | None, args: Any, refusal: Result | None, parallel: bool
+    ) -> None:
+        self.use = use
+        self.tool = tool
+        self.args = args
+        self.refusal = refusal
+        self.is_parallel = parallel
+        self.seq = -1
+        self.result: Result | None = None
+        self.is_committed = False
+        self.done = anyio.Event()
+        self.contexts: list[Message] = []
+
+    def settle(self, result: Result) -> None:
+        """Fix the result; the first one stays."""
+        if self.result is None:
+            self.result = result
+        self.done.set()
+
+
+class _Context:
+    """What the running tool may use."""
+
+    def __init__(self, parts: Parts, slot: Slot) -> None:
+        self._parts = parts
+        self._slot = slot
+
+    @property
+    def call_id(self) -> str:
+        return self._slot.use.call_id
+
+    @property
+    def cwd(self) -> str:
+        return self._parts.options.cwd
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        return self._parts.options.roots
+
+    @property
+    def world(self) -> World:
+        return self._parts.services.world
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._parts.tool_state
+
+    @property
+    def spill_dir(self) -> str:
+        return self._parts.spill_dir
+
+    def append(self, event: Any) -> None:
+        self._parts.log.append(event)
+
+    def progress(self, text: str) -> None:
+        self._parts.show(LiveOutput(self._slot.use.call_id, text))
+
+    def add_context(self, message: Message) -> None:
+        self._slot.contexts.append(message)
+
+    async def ask(self, questions: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        return await self._parts.services.asker.questions(questions)
+
+
+class Execution:
+    """Carries calls through policy, body and hooks."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def resolve(self, turn: int, step: int, call: ToolCall) -> Slot:
+        """The tool and its arguments; a call that cannot run comes with its refusal."""
+        use = ToolUse(self._parts.live, turn, step, call.id, call.name, call.arguments)
+        tools = self._parts.services.tools
+        tool = tools.get(call.name)
+        if tool is None:
+            known = ", ".join(sorted(tools)) or "none"
+            refusal = failed(
+                f'unknown tool "{call.name}"; the tools are: {known}',
+                ErrorInfo("ToolNotFoundError", "UNKNOWN_TOOL"),
+            )
+            return Slot(use, None, None, refusal, False)
+        try:
+            args = tool.parse(call.arguments)
+            return Slot(use, tool, args, None, tool.is_concurrency_safe(args) is True)
+        except Exception as exc:  # noqa: BLE001 - the border: see the module's docstring
+            return Slot(use, tool, None, self._from_exception(exc), False)
+
+    async def admit(self, slot: Slot, activity: Activity) -> Result | None:
+        """Ask hooks, rules and person; a result when the call may not run."""
+        try:
+            verdict = await self._hooked(slot.use)
+            if isinstance(verdict, Deny):
+                return failed(verdict.reason)
+            if slot.refusal is not None or slot.tool is None:
+                return slot.refusal
+            return await self._permitted(slot, slot.tool, verdict, activity)
+        except Exception as exc:  # noqa: BLE001 - the border: see the module's docstring
+            return self._from_exception(exc)
+
+    async def _hooked(self, use: ToolUse) -> Verdict:
+        if not self._parts.services.hooks.tool_pre:
+            return Allow()
+
+        async def default() -> Verdict:
+            return Allow()
+
+        return await hooks.through(self._parts.services.hooks.tool_pre, use, default)
+
+    async def _permitted(
+        self, slot: Slot, tool: Tool, verdict: Verdict, activity: Activity
+    ) -> Result | None:
+        parts = self._parts
+        intent = tool.intent(slot.args, parts.options.cwd)
+        parts.folds.catch_up()
+        ruled = policy.rule(
+            slot.use.name, intent, parts.policy, parts.options.roots, parts.services.confined
+        )
+        if ruled.kind == "deny":
+            return failed(ruled.text or "not permitted")
+        if ruled.kind == "allow" and not isinstance(verdict, Ask):
+            return None
+        reason = (verdict.reason if isinstance(verdict, Ask) else None) or ruled.text
+        question = await self._question(slot, tool, intent, reason)
+        try:
+            ruling = await parts.gate.ask(question)
+        except anyio.get_cancelled_exc_class():
+            slot.settle(failed(f'approval for tool "{slot.use.name}" was cancelled'))
+            raise
+        if ruling.cancelled:
+            activity.abort(USER)
+        return None if ruling.denial is None else failed(ruling.denial)
+
+    async def _question(
+        self, slot: Slot, tool: Tool, intent: Intent, reason: str | None
+    ) -> PermissionQuestion:
+        # The diff is part of the question; an edit that cannot be made fails here, unasked.
+        diffs = await tool.preview(slot.args, _Context(self._parts, slot))
+        return PermissionQuestion(
+            call_id=slot.use.call_id,
+            tool=slot.use.name,
+            intent=intent,
+            card=tool.call_card(slot.use.arguments, self._parts.options.cwd),
+            diffs=diffs,
+            reason=reason,
+            scope=intent.scope,
+        )
+
+    async def body(self, slot: Slot, activity: Activity) -> None:
+        """Run an admitted call and settle its slot. Everything logged is durable before it acts.
+
+        Raises:
+            LogError: the disk refused; the call did not run.
+        """
+        tool = slot.tool
+        assert tool is not None
+        try:
+            await self._parts.log.sync()
+            outcome = await self._run(tool, slot)
+            result = ABORTED if activity.is_aborted else _from_outcome(outcome)
+        except anyio.get_cancelled_exc_class():
+            slot.settle(ABORTED)
+            raise
+        except Exception as exc:  # noqa: BLE001 - the border: see the module's docstring
+            result = self._from_exception(exc)
+        slot.settle(result)
+
+    async def _run(self, tool: Tool, slot: Slot) -> Outcome:
+        context = _Context(self._parts, slot)
+        if not self._parts.services.hooks.tool_execute:
+            return await tool.run(slot.args, context)
+
+        async def default() -> Outcome:
+            return await tool.run(slot.args, context)
+
+        return await hooks.through(self._parts.services.hooks.tool_execute, slot.use, default)
+
+    async def finish(self, slot: Slot) -> tuple[Result, list[Message]]:
+        """The result to record, after the hooks, and the contexts to deliver after it."""
+        result = slot.result or ABORTED
+        contexts = list(slot.contexts)
+        if self._parts.services.hooks.tool_post:
+
+            async def default() -> Accept | Refuse:
+                return Accept()
+
+            finished = Finished(slot.use, result.content, result.is_error)
+            try:
+                answer = await hooks.through(
+                    self._parts.services.hooks.tool_post, finished, default
+                )
+            except Exception as exc:  # noqa: BLE001 - the border: see the module's docstring
+                return self._from_exception(exc), contexts
+            if isinstance(answer, Refuse):
+                return Result(content=answer.feedback, is_error=True), list(answer.contexts)
+            if answer.content is not None:
+                result = Result(
+                    content=answer.content,
+                    is_error=result.is_error,
+                    error=result.error,
+                    meta=result.meta,
+                    concludes_turn=result.concludes_turn,
+                )
+            contexts.extend(answer.contexts)
+        return result, contexts
+
+    def _from_exception(self, exc: Exception) -> Result:
+        if not self._parts.log.writable:
+            raise exc
+        if isinstance(exc, ToolError):
+            return failed(str(exc), ErrorInfo(exc.name, exc.code) if exc.code else None)
+        _log.error("a tool failed unexpectedly", exc_info=exc)
+        return failed(errors.chain(exc))
+
+
+def _from_outcome(outcome: Outcome) -> Result:
+    return Result(
+        content=outcome.content,
+        is_error=outcome.is_error,
+        meta=outcome.meta,
+        concludes_turn=outcome.concludes_turn and not outcome.is_error,
+    )

@@ -1,0 +1,55 @@
+"""State as folds that follow the log.
+
+A fold sees each event once, in order, whoever appended it: first all that are in the log, later
+what is new whenever someone looks. So opening a session and living in it are the same code, and
+nothing is stored twice.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from dsh_acp.log.events import Event
+from dsh_acp.log.session_log import SessionLog
+
+
+class Fold(Protocol):
+    """State that is a function of events."""
+
+    types: ClassVar[tuple[str, ...]]
+    """The event types it wants to see."""
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event of one of those types."""
+        ...
+
+
+F = TypeVar("F", bound=Fold)
+
+
+class Folds:
+    """The folds of one live session and their common cursor in its log."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self._follower = log.follow(0)
+        self._by_type: dict[str, list[Callable[[Event], None]]] = {}
+
+    def add(self, fold: F) -> F:
+        """Let `fold` follow too. To be called before the first `catch_up`."""
+        for name in fold.types:
+            self._by_type.setdefault(name, []).append(fold.apply)
+        return fold
+
+    def catch_up(self) -> None:
+        """Bring every fold to the end of the log. Costs grow with what is new."""
+        for entry in self._follower.take():
+            if isinstance(entry, Event):
+                for apply in self._by_type.get(entry.type, ()):
+                    apply(entry)
+
+
+def run(fold: F, events: Any) -> F:
+    """`fold` after `events`."""
+    for event in events:
+        if event.type in fold.types:
+            fold.apply(event)
+    return fold

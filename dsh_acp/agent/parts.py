@@ -1,0 +1,39 @@
+"""The parts of one live session that its loop, calls and commands work with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dsh_acp.agent.folds import Folds
+from dsh_acp.agent.hooks import Live
+from dsh_acp.agent.inbox import Inbox
+from dsh_acp.agent.options import Options
+from dsh_acp.agent.permission import Gate
+from dsh_acp.agent.policy import PolicyFold
+from dsh_acp.agent.request import Requests
+from dsh_acp.agent.seen import SeenFold
+from dsh_acp.agent.services import LiveOutput, Services
+from dsh_acp.agent.titles import TitleFold
+from dsh_acp.agent.usage import UsageFold
+from dsh_acp.log.session_log import SessionLog
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """One of each, sharing one log. `tool_state` belongs to the tools."""
+
+    live: Live
+    log: SessionLog
+    services: Services
+    folds: Folds
+    inbox: Inbox
+    options: Options
+    policy: PolicyFold
+    gate: Gate
+    requests: Requests
+    seen: SeenFold
+    titles: TitleFold
+    usage: UsageFold
+    spill_dir: str
+    show: Callable[[LiveOutput], None]
+    tool_state: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -1,0 +1,320 @@
+"""One live conversation: its inbox, the driver that runs its turns, and how to stop it.
+
+Input reaches the driver only through the durable inbox. At most one activity runs at a time: a
+turn, or one job between turns. A session needs a task group to run in (`running` or `start`);
+the log outlives it, so opening the same log again continues the conversation.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+import logging
+from typing import Final, Literal, TypeVar
+
+import anyio
+import anyio.abc
+
+from dsh_acp.agent.activity import Activity
+from dsh_acp.agent.folds import Folds
+from dsh_acp.agent.inbox import Inbox, Target
+from dsh_acp.agent.loop import Loop
+from dsh_acp.agent.options import Options
+from dsh_acp.agent.parts import Parts
+from dsh_acp.agent.permission import Gate
+from dsh_acp.agent.policy import PolicyFold
+from dsh_acp.agent.recovery import Retries
+from dsh_acp.agent.request import Requests
+from dsh_acp.agent.seen import SeenFold
+from dsh_acp.agent.services import DISPOSED, USER, Cause, LiveOutput, Services, SessionOptions
+from dsh_acp.agent.titles import TitleFold
+from dsh_acp.agent.usage import UsageFold
+from dsh_acp.config import Preset
+from dsh_acp.errors import DshError, LogError, PromptError
+from dsh_acp.llm.provider import Price
+from dsh_acp.log.session_log import SessionLog
+from dsh_acp.messages import Message
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_STOP_SECONDS: Final = 5.0
+
+
+class Session:
+    """A conversation that can be talked to.
+
+    `live` receives output of running calls as it appears; it is not logged. `failure` is set when
+    the log can no longer be written: the session then takes no more input.
+    """
+
+    def __init__(self, log: SessionLog, *, services: Services, options: SessionOptions) -> None:
+        self.log: Final = log
+        self.live: Callable[[LiveOutput], None] | None = None
+        self.failure: DshError | None = None
+        self._group: anyio.abc.TaskGroup | None = None
+        self._activity: Activity | None = None
+        self._is_maintenance = False
+        self._wake_requested = False
+        self._is_closed = False
+        self._changed = anyio.Event()
+        self._scopes: set[anyio.CancelScope] = set()
+        self.parts: Final = self._assemble(services, options)
+        self._loop = Loop(self.parts, (), (self._retries.request_error,))
+        self.parts.folds.catch_up()
+
+    def _assemble(self, services: Services, options: SessionOptions) -> Parts:
+        folds = Folds(self.log)
+        policy = folds.add(PolicyFold())
+        chosen = Options(self.log, services, options, folds, policy)
+        self._retries = Retries(self.log, folds, services.clock)
+
+        def price(provider: str, model: str) -> Price | None:
+            found = services.providers.get(provider)
+            return None if found is None else found.model(model).price
+
+        return Parts(
+            live=self,
+            log=self.log,
+            services=services,
+            folds=folds,
+            inbox=Inbox(self.log, folds),
+            options=chosen,
+            policy=policy,
+            gate=Gate(self.log, services.asker),
+            requests=Requests(self, self.log, services.providers, chosen, services.hooks),
+            seen=folds.add(SeenFold()),
+            titles=folds.add(TitleFold()),
+            usage=folds.add(UsageFold(price)),
+            spill_dir=str(services.settings.home / "output" / self.log.header.id),
+            show=self._show,
+        )
+
+    def _show(self, output: LiveOutput) -> None:
+        if self.live is not None:
+            self.live(output)
+
+    # ------------------------------------------------------------ state
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.log.header.id
+
+    @property
+    def status(self) -> Literal["idle", "running"]:
+        """`running` while a turn runs; a job between turns does not count."""
+        return "idle" if self._activity is None or self._is_maintenance else "running"
+
+    def pending(self) -> tuple[Message, ...]:
+        """Input that waits, in the order in which a step would take it."""
+        return self.parts.inbox.pending()
+
+    @property
+    def preset(self) -> Preset:
+        """The permission preset, one that waits for the next prompt included."""
+        return self.parts.options.preset
+
+    @property
+    def model(self) -> str:
+        """`provider/model`, or `""` while none is known."""
+        return self.parts.options.spec
+
+    @property
+    def effort(self) -> str | None:
+        """The reasoning effort; `None` leaves it to the model."""
+        return self.parts.options.effort
+
+    @property
+    def title(self) -> str:
+        """The title, `""` before the first prompt."""
+        self.parts.folds.catch_up()
+        return self.parts.titles.title
+
+    @property
+    def usage(self) -> UsageFold:
+        """Tokens and costs up to now."""
+        self.parts.folds.catch_up()
+        return self.parts.usage
+
+    def select(self, option: str, value: str) -> None:
+        """Choose `value` for `model`, `effort` or `preset`; see `Options.select`."""
+        self.parts.options.select(option, value, in_turn=self.status == "running")
+
+    # ------------------------------------------------------------ running
+
+    def start(self, group: anyio.abc.TaskGroup) -> None:
+        """Run in `group` from now on. Input that already waits stays until something wakes it."""
+        self._group = group
+        self.log.on_pending = self._flush_after
+
+    def _flush_after(self, delay: float) -> None:
+        async def flush() -> None:
+            await anyio.sleep(delay)
+            self.log.flush_due()
+
+        self.background(flush)
+
+    def background(self, job: Callable[[], Awaitable[None]]) -> None:
+        """Run `job` beside the turns until it ends or the session closes."""
+
+        async def run() -> None:
+            with anyio.CancelScope() as scope:
+                self._scopes.add(scope)
+                try:
+                    await job()
+                finally:
+                    self._scopes.discard(scope)
+
+        if self._group is not None and not self._is_closed:
+            self._group.start_soon(run)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator["Session"]:
+        """Run for the duration of the block, and close at its end."""
+        async with anyio.create_task_group() as group:
+            self.start(group)
+            try:
+                yield self
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.close()
+
+    # ------------------------------------------------------------ input
+
+    def send(self, message: Message, target: Target, wake: bool) -> None:
+        """Put `message` into the inbox and the log, and wake the driver when asked to.
+
+        Waking input for an activity that is being stopped becomes a turn of its own after it.
+
+        Raises:
+            PromptError: `SESSION_CLOSED`, `READ_ONLY`.
+            DshError: `PENDING`, the message is waiting already.
+            LogError: the log cannot be written.
+        """
+        if self._is_closed:
+            raise PromptError("the session is closed", code="SESSION_CLOSED")
+        if self.failure is not None:
+            raise PromptError(
+                f"the session's log cannot be written any more: {self.failure}", code="READ_ONLY"
+            )
+        stopping = wake and self._activity is not None and self._activity.is_aborted
+        self.parts.options.record_defaults()
+        self.parts.inbox.insert("next-turn" if stopping else target, message)
+        self.log.flush()
+        if wake:
+            self._wake(after_abort=stopping)
+
+    def followup(self, message: Message) -> None:
+        """A prompt: it gets a turn of its own, after those that wait."""
+        self.send(message, "next-turn", True)
+
+    def steer(self, message: Message) -> None:
+        """Input for the running turn's next step; wakes an idle session."""
+        self.send(message, "next-step", True)
+
+    def inject(self, message: Message) -> None:
+        """Context for the next step, whenever that is; wakes nobody."""
+        self.send(message, "next-step", False)
+
+    def _wake(self, *, after_abort: bool) -> None:
+        if self._activity is None:
+            if self._group is None:
+                raise PromptError("the session is not running", code="SESSION_CLOSED")
+            self._activity = Activity()
+            self._group.start_soon(self._drive)
+        elif self._is_maintenance or after_abort:
+            if self._activity.cause is None or self._activity.cause.get("kind") != "disposed":
+                self._wake_requested = True
+
+    # ------------------------------------------------------------ the driver
+
+    async def _drive(self) -> None:
+        try:
+            while await self._turn():
+                self._activity = Activity()
+                self._wake_requested = False
+        finally:
+            self._rest()
+
+    async def _turn(self) -> bool:
+        activity = self._activity
+        assert activity is not None
+        again = False
+        try:
+            with activity.scope:
+                again = await self._loop.turn(activity)
+        except LogError as exc:
+            self._fail(exc)
+        finally:
+            activity.ended.set()
+        return again and not activity.is_aborted
+
+    def _fail(self, exc: DshError) -> None:
+        _log.error("session %s: %s", self.id, exc)
+        self.failure = exc
+
+    def _rest(self) -> None:
+        self._activity = None
+        self._is_maintenance = False
+        wake = self._wake_requested and not self._is_closed and self.failure is None
+        self._wake_requested = False
+        if wake and self.pending():
+            self._wake(after_abort=False)
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def run_maintenance(self, job: Callable[[Activity], Awaitable[T]]) -> T:
+        """Run `job` between turns; input that arrives meanwhile waits for its end.
+
+        Raises:
+            DshError: `BUSY`, something runs already; `CANCELLED`, the job was stopped.
+        """
+        if self._activity is not None:
+            raise DshError(f'agent "{self.id}" already has active work', code="BUSY")
+        activity = self._activity = Activity()
+        self._is_maintenance = True
+        try:
+            with activity.scope:
+                return await job(activity)
+        finally:
+            activity.ended.set()
+            self._rest()
+        raise DshError("the job was cancelled", code="CANCELLED")
+
+    # ------------------------------------------------------------ stopping
+
+    def abort(self, cause: Cause = USER, *, keep_inbox: bool = False) -> None:
+        """Stop the activity, if there is one, and cancel all waiting input unless told to keep it.
+
+        Returns at once; the turn ends a moment later.
+        """
+        if not keep_inbox:
+            self._wake_requested = False
+            try:
+                self.parts.inbox.clear()
+                self.log.flush()
+            except LogError as exc:
+                self._fail(exc)
+        if self._activity is not None:
+            self._activity.abort(cause)
+
+    async def cancel(self, cause: Cause = USER, *, keep_inbox: bool = False) -> None:
+        """Stop, and return when the activity has ended, after five seconds at the latest."""
+        activity = self._activity
+        self.abort(cause, keep_inbox=keep_inbox)
+        if activity is not None:
+            with anyio.move_on_after(_STOP_SECONDS):
+                await activity.ended.wait()
+
+    async def when_idle(self) -> None:
+        """Return when nothing runs, following turns that begin meanwhile."""
+        while self._activity is not None:
+            await self._changed.wait()
+
+    async def close(self, cause: Cause = DISPOSED) -> None:
+        """Stop for good and release the log. Waiting input stays for the next life."""
+        self._is_closed = True
+        await self.cancel(cause, keep_inbox=True)
+        for scope in self._scopes:
+            scope.cancel()
+        self.log.on_pending = None
+        self.log.close()

@@ -1,0 +1,83 @@
+"""What the model is told about where it is: a snapshot message, sent again when it changes.
+
+The snapshot is an ordinary `user/message`, so the system prompt stays the same while directories
+and permissions change, and the history says what held when.
+"""
+
+from collections.abc import Mapping, Sequence
+import platform
+from typing import Any, Final
+
+from msgspec import Struct
+
+from dsh_acp.config import Preset
+from dsh_acp.messages import Message, Text
+
+PLUGIN: Final = "@deepseek-ai/dsh-system-prompt"
+"""The source label that recorded sessions use, so that their snapshots are recognised."""
+
+_PREAMBLE: Final = (
+    "Current runtime context. This snapshot supersedes earlier runtime-context snapshots."
+)
+_NONE: Final = "Current runtime context: none. Earlier runtime-context snapshots no longer apply."
+
+_POLICY: Final[Mapping[Preset, str]] = {
+    "plan": (
+        "Plan mode is on. You may read and search; changing files and running commands is refused. "
+        "Investigate until you can present a concrete plan, then present it and wait for the user "
+        "to leave plan mode. Do not start carrying it out."
+    ),
+    "ask": "Permissions: the user is asked before a file is changed or a command runs.",
+    "workspace-write": (
+        "Permissions: files inside the workspace may be changed without asking. The user is asked "
+        "before commands run and before anything outside the workspace is touched."
+    ),
+    "full-access": (
+        "Permissions: every call runs without asking. Be careful with anything that cannot be "
+        "undone."
+    ),
+}
+
+
+class Part(Struct, frozen=True):
+    """One named paragraph of the snapshot."""
+
+    name: str
+    text: str
+
+
+def parts(cwd: str, additional: Sequence[str], preset: Preset) -> tuple[Part, ...]:
+    """The paragraphs for a session that works in `cwd`."""
+    lines = [f"Working directory: {cwd}"]
+    if additional:
+        lines.append("Additional workspace directories: " + ", ".join(additional))
+    lines.append(f"Operating system: {platform.system() or 'unknown'}")
+    return (
+        Part("workspace", "\n".join(lines)),
+        Part("permissions:policy", _POLICY[preset]),
+    )
+
+
+def render(found: Sequence[Part]) -> str:
+    """The snapshot's text."""
+    return "\n\n".join((_PREAMBLE, *(part.text for part in found)))
+
+
+def project(found: Sequence[Part], retained: str | None) -> Message | None:
+    """The message that is owed when `retained` is the last snapshot the model still sees.
+
+    `None` when that snapshot still holds, or when there is nothing to say and never was.
+    """
+    text = render(found) if found else _NONE
+    if text == retained or (not found and retained is None):
+        return None
+    source: dict[str, Any] = {"kind": "plugin", "plugin": PLUGIN}
+    if found:
+        source["form"] = "snapshot"
+        source["sections"] = [{"name": part.name, "text": part.text} for part in found]
+    return Message.user((Text(text),), source)
+
+
+def is_snapshot(source: Mapping[str, Any]) -> bool:
+    """Whether a message with this source is a runtime-context snapshot."""
+    return source.get("kind") == "plugin" and source.get("plugin") == PLUGIN

@@ -1,0 +1,107 @@
+"""What a session has cost so far, as a fold of the answers' usage."""
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from msgspec import Struct
+
+from dsh_acp.agent import folds
+from dsh_acp.llm.provider import Price
+from dsh_acp.log.events import Event
+from dsh_acp.log.payloads import AssistantMessage, RequestContext, TurnStart
+from dsh_acp.log.plugin_payloads import CompactionSummary
+from dsh_acp.messages import Usage
+
+PriceOf = Callable[[str, str], Price | None]
+
+
+class Totals(Struct):
+    """Summed tokens, disjoint as in `Usage`, and the number of answers."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    requests: int = 0
+
+    def add(self, usage: Usage) -> None:
+        """Count one answer."""
+        self.input += usage.input_tokens
+        self.output += usage.output_tokens
+        self.cache_read += usage.cache_read_tokens or 0
+        self.cache_write += usage.cache_write_tokens or 0
+        self.reasoning += usage.reasoning_tokens or 0
+        self.requests += 1
+
+    @property
+    def tokens(self) -> int:
+        """All of them."""
+        return self.input + self.output + self.cache_read + self.cache_write
+
+
+def cost(usage: Usage, price: Price) -> float:
+    """What one call cost, in the price's currency."""
+    cached = price.cache_read if price.cache_read is not None else price.input
+    written = price.cache_write if price.cache_write is not None else price.input
+    return (
+        usage.input_tokens * price.input
+        + (usage.cache_read_tokens or 0) * cached
+        + (usage.cache_write_tokens or 0) * written
+        + usage.output_tokens * price.output
+    ) / 1_000_000
+
+
+class UsageFold:
+    """Totals of the session and of its current turn, the context in use, and the cost.
+
+    `costs` maps a currency to an amount; calls of unknown price are counted in `unpriced`.
+    """
+
+    types: ClassVar[tuple[str, ...]] = (
+        AssistantMessage.TYPE,
+        CompactionSummary.TYPE,
+        RequestContext.TYPE,
+        TurnStart.TYPE,
+    )
+
+    def __init__(self, price_of: PriceOf) -> None:
+        self._price_of = price_of
+        self.session = Totals()
+        self.turn = Totals()
+        self.context_used = 0
+        self.context_window: int | None = None
+        self.costs: dict[str, float] = {}
+        self.unpriced = 0
+
+    def apply(self, event: Event) -> None:
+        """Take in an answer, a summary, a context or the start of a turn."""
+        match event.payload:
+            case TurnStart():
+                self.turn = Totals()
+            case RequestContext(context_window=window):
+                self.context_window = window if isinstance(window, int) else None
+            case AssistantMessage(usage=Usage() as usage) as answer:
+                source = answer.message.source
+                self.context_used = usage.total
+                self._count(usage, str(source.get("provider")), str(source.get("model")))
+            case CompactionSummary(usage=Usage() as usage) as summary:
+                self.context_used = max(0, self.context_used - summary.shadowed_token_count)
+                self._count(usage, summary.provider or "", summary.model or "")
+            case _:
+                pass
+
+    def _count(self, usage: Usage, provider: str, model: str) -> None:
+        self.session.add(usage)
+        self.turn.add(usage)
+        price = self._price_of(provider, model)
+        if price is None:
+            self.unpriced += 1
+        else:
+            amount = self.costs.get(price.currency, 0.0) + cost(usage, price)
+            self.costs[price.currency] = amount
+
+
+def fold(events: Iterable[Event], price_of: PriceOf) -> UsageFold:
+    """The usage after `events`."""
+    return folds.run(UsageFold(price_of), events)
