@@ -1,0 +1,269 @@
+"""What a person sees of a call: pure functions of the logged arguments, content and `meta`.
+
+Arguments are those that the model wrote, unchecked: an odd shape gives the plain card with the
+tool's name, never an exception. Paths in locations and diffs are absolute; in titles a path inside
+the session's directory is shown relative to it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import os
+from pathlib import Path
+import re
+from typing import Any, Final, TypeAlias, cast
+
+from dsh_acp import jsontext
+from dsh_acp.messages import Block, Text, text_of
+from dsh_acp.tools.tool import Card, FileDiff, Kind, Location, TerminalView
+
+Arguments: TypeAlias = Mapping[str, Any]
+
+
+class Odd(Exception):
+    """Arguments that no card can be made of."""
+
+
+def parsed(arguments: str) -> Any:
+    """The raw arguments as a value: `{}` for none, the text itself when it is not JSON."""
+    if not arguments.strip():
+        return {}
+    try:
+        return jsontext.loads(arguments.encode("utf-8", "replace"))
+    except jsontext.DecodeError:
+        return arguments
+
+
+def fallback(name: str, arguments: str) -> Card:
+    """The card of a tool that has none of its own."""
+    return Card(title=name, kind="other", raw_input=parsed(arguments))
+
+
+def call_card(name: str, arguments: str, cwd: str) -> Card:
+    """The card at the call of tool `name`."""
+    make = CALLS.get(name)
+    value = parsed(arguments)
+    if make is None or not isinstance(value, dict):
+        return fallback(name, arguments)
+    try:
+        return make(cast(Arguments, value), cwd)
+    except Odd:
+        return fallback(name, arguments)
+
+
+def result_card(
+    name: str, arguments: str, content: Sequence[Block], is_error: bool, meta: Any, cwd: str
+) -> Card:
+    """The card at the result of tool `name`."""
+    plain = Card(content=tuple(content))
+    make = RESULTS.get(name)
+    value = parsed(arguments)
+    if make is None or not isinstance(value, dict):
+        return plain
+    try:
+        return make(cast(Arguments, value), tuple(content), is_error, meta, cwd)
+    except Odd:
+        return plain
+
+
+# ---------------------------------------------------------------- soft access
+
+
+def text(args: Arguments, key: str) -> str:
+    """A string argument.
+
+    Raises:
+        Odd: it is missing or something else.
+    """
+    value = args.get(key)
+    if not isinstance(value, str):
+        raise Odd
+    return value
+
+
+def text_or(args: Arguments, key: str, default: str) -> str:
+    """A string argument, or `default` when it is absent."""
+    return default if args.get(key) is None else text(args, key)
+
+
+def count(args: Arguments, key: str) -> int | None:
+    """A positive integer argument, written as models write them; `None` when absent or odd."""
+    value = args.get(key)
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def full_path(path: str, cwd: str) -> str:
+    """`path` absolute, as the world sees it."""
+    if path == "~" or path.startswith("~/"):
+        path = os.path.expanduser(path)  # noqa: PTH111 - a string in, a string out
+    return os.path.normpath(os.path.join(cwd, path))  # noqa: PTH118 - must not follow symlinks
+
+
+def short(path: str, cwd: str) -> str:
+    """`path` for a title: relative when it is absolute and strictly inside `cwd`."""
+    if not os.path.isabs(path):  # noqa: PTH117 - a string in, a string out
+        return path
+    inside = os.path.relpath(path, cwd)
+    return path if inside == os.curdir or Path(inside).parts[0] == os.pardir else inside
+
+
+# ---------------------------------------------------------------- files
+
+
+def _read(args: Arguments, cwd: str) -> Card:
+    path = text(args, "file_path")
+    offset, limit = count(args, "offset"), count(args, "limit")
+    first = offset or 1
+    title = f"Read {short(path, cwd)}"
+    if limit is not None:
+        title += f" ({first} - {first + limit - 1})"
+    elif offset is not None:
+        title += f" (from line {offset})"
+    return Card(title=title, kind="read", locations=(Location(full_path(path, cwd), first),))
+
+
+def _changing(verb: str, args: Arguments, cwd: str, old: str | None, new: str) -> Card:
+    path = text(args, "file_path")
+    full = full_path(path, cwd)
+    return Card(
+        title=f"{verb} {short(path, cwd)}",
+        kind="edit",
+        locations=(Location(full),),
+        diffs=(FileDiff(full, old, new),),
+    )
+
+
+def _write(args: Arguments, cwd: str) -> Card:
+    return _changing("Write", args, cwd, None, text(args, "content"))
+
+
+def _edit(args: Arguments, cwd: str) -> Card:
+    old = text(args, "old_string") or None
+    return _changing("Edit", args, cwd, old, text(args, "new_string"))
+
+
+def diffs_of(meta: Any, cwd: str) -> tuple[FileDiff, ...]:
+    """The diffs that a result recorded; odd ones are left out."""
+    found: list[FileDiff] = []
+    recorded: Any = cast(Arguments, meta).get("diffs") if isinstance(meta, dict) else None
+    for item in cast(list[Any], recorded) if isinstance(recorded, list) else []:
+        if isinstance(item, dict):
+            entry = cast(Arguments, item)
+            old, new = entry.get("oldText"), entry.get("newText")
+            path = entry.get("path")
+            if isinstance(path, str) and isinstance(new, str) and isinstance(old, str | None):
+                found.append(FileDiff(full_path(path, cwd), old, new))
+    return tuple(found)
+
+
+def _written(
+    args: Arguments, content: tuple[Block, ...], is_error: bool, meta: Any, cwd: str
+) -> Card:
+    if is_error:
+        return Card(content=content)
+    call = _write(args, cwd)
+    return Card(title=call.title, diffs=diffs_of(meta, cwd) or call.diffs)
+
+
+def _edited(
+    args: Arguments, content: tuple[Block, ...], is_error: bool, meta: Any, cwd: str
+) -> Card:
+    diffs = () if is_error else diffs_of(meta, cwd)
+    if not diffs:
+        return Card(content=content)
+    return Card(title=_edit(args, cwd).title, diffs=diffs)
+
+
+# ---------------------------------------------------------------- commands
+
+_ENDING: Final = re.compile(r"(?:\A|\n)\[(?:exit code: (\d+)|killed by signal: (\w+))\]\Z")
+
+
+def _in_background(args: Arguments) -> bool:
+    return args.get("run_in_background") in (True, "true")
+
+
+def _bash(args: Arguments, cwd: str) -> Card:
+    command = text(args, "command")
+    note = args.get("description")
+    content = (Text(note),) if isinstance(note, str) and note else None
+    if _in_background(args):
+        return Card(title=command, kind="execute", content=content)
+    folder = full_path(text_or(args, "workdir", cwd), cwd)
+    view = TerminalView(command, folder)
+    return Card(title=command, kind="execute", terminal=view, content=content, raw_input=command)
+
+
+def _ran(args: Arguments, content: tuple[Block, ...], is_error: bool, meta: Any, cwd: str) -> Card:
+    output = text_of(content)
+    if is_error or _in_background(args):
+        return Card(content=(Text(console(output)),))
+    ending = _ENDING.search(output)
+    code = signal = None
+    if ending is None:
+        code = 0
+    else:
+        output = output[: ending.start() + 1] if ending.start() else output[: ending.start()]
+        code = int(ending[1]) if ending[1] is not None else None
+        signal = ending[2]
+    call = _bash(args, cwd)
+    assert call.terminal is not None
+    view = TerminalView(call.terminal.command, call.terminal.cwd, output, code, signal)
+    return Card(terminal=view)
+
+
+def console(output: str) -> str:
+    """Output as a fenced block; the fence is longer than any inside."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", output)), default=0))
+    return f"{fence}console\n{output.rstrip(chr(10))}\n{fence}"
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def _grep(args: Arguments, cwd: str) -> Card:
+    title = f"Grep {text(args, 'pattern')}"
+    if path := text_or(args, "path", ""):
+        title += f" in {short(path, cwd)}"
+    if include := text_or(args, "include", ""):
+        title += f" ({include})"
+    return Card(title=title, kind="search", raw_input=args["pattern"])
+
+
+def _glob(args: Arguments, cwd: str) -> Card:
+    title = f"Glob {text(args, 'pattern')}"
+    if path := text_or(args, "path", ""):
+        title += f" in {short(path, cwd)}"
+    return Card(title=title, kind="search", raw_input=args["pattern"])
+
+
+def _todo(args: Arguments, cwd: str) -> Card:
+    if not isinstance(args.get("todos"), list):
+        raise Odd
+    return Card(title="Update todo list", kind="other", raw_input=args["todos"])
+
+
+def _job(title: str, kind: Kind) -> "CallCard":
+    def make(args: Arguments, cwd: str) -> Card:
+        job = text(args, "job_id") if "{}" in title else ""
+        return Card(title=title.replace("{}", job), kind=kind)
+
+    return make
+
+
+CallCard: TypeAlias = Callable[[Arguments, str], Card]
+ResultCard: TypeAlias = Callable[[Arguments, tuple[Block, ...], bool, Any, str], Card]
+
+CALLS: Final[Mapping[str, CallCard]] = {
+    "bash": _bash,
+    "edit": _edit,
+    "glob": _glob,
+    "grep": _grep,
+    "job_kill": _job("Kill background task {}", "execute"),
+    "job_list": _job("List background tasks", "read"),
+    "job_output": _job("Read output from background task {}", "read"),
+    "read": _read,
+    "todo_write": _todo,
+    "write": _write,
+}
+RESULTS: Final[Mapping[str, ResultCard]] = {"bash": _ran, "edit": _edited, "write": _written}
