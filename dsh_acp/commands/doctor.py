@@ -1,0 +1,242 @@
+"""`dsh-acp doctor`: what works, what does not, and what to do about it."""
+
+import argparse
+from collections.abc import Iterator
+import os
+from pathlib import Path
+import platform
+import shutil
+import sys
+import tempfile
+from typing import Final, Literal, cast
+
+from msgspec import Struct
+
+from dsh_acp import __version__, config, jsontext
+from dsh_acp.commands.endpoint import ask
+from dsh_acp.config import Settings
+from dsh_acp.errors import ConfigError
+
+State = Literal["ok", "note", "problem"]
+_LITTLE_SPACE: Final = 200 * 1024 * 1024
+
+
+class Finding(Struct, frozen=True):
+    """One thing that was looked at; `fix` says what to do when it is not `ok`."""
+
+    what: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+def main(argv: list[str]) -> int:
+    """Look at everything; 1 when something stands in the way of a session."""
+    parser = argparse.ArgumentParser(
+        prog="dsh-acp doctor",
+        description="Check the installation, the configuration and the editors.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--offline", action="store_true", help="do not ask the model's endpoint")
+    parser.add_argument("--timeout", type=float, default=5, help="seconds for the endpoint")
+    parser.add_argument("--model", help="check this model instead of the configured one")
+    options = parser.parse_args(argv)
+    timeout = None if options.offline else options.timeout
+    findings = list(examine(options.model, timeout))
+    if options.json:
+        sys.stdout.write(jsontext.encode(findings).decode() + "\n")
+    else:
+        _print(findings)
+    return 1 if any(finding.state == "problem" for finding in findings) else 0
+
+
+def examine(model: str | None = None, timeout_s: float | None = 5) -> Iterator[Finding]:
+    """Every finding, in the order in which a person would look; `None` asks no endpoint."""
+    yield _interpreter()
+    yield _command()
+    try:
+        settings = config.load(config.Flags(model=model))
+    except ConfigError as exc:
+        for problem in exc.problems:
+            yield Finding("configuration", "problem", problem, "Correct it there, or remove it.")
+        settings = _settings_without_file()
+        if settings is None:
+            return
+    else:
+        yield _configuration(settings)
+        for note in settings.notes:
+            yield Finding("configuration", "note", note, "Correct or remove it.")
+        yield from _model(settings, timeout_s)
+    yield _state(settings)
+    yield _confinement()
+    yield from _editors()
+
+
+def _interpreter() -> Finding:
+    detail = f"dsh-acp {__version__}, Python {platform.python_version()}, {platform.platform()}"
+    return Finding("installation", "ok", detail)
+
+
+def _command() -> Finding:
+    found = shutil.which("dsh-acp")
+    if found:
+        return Finding("command", "ok", found)
+    return Finding(
+        "command",
+        "note",
+        "dsh-acp is not on the PATH of this terminal",
+        "Editors need its absolute path: dsh-acp setup EDITOR writes that. For the terminal, add "
+        f"{Path(sys.executable).parent} to PATH.",
+    )
+
+
+def _settings_without_file() -> Settings | None:
+    try:
+        return config.load(config.Flags(config=os.devnull))
+    except ConfigError:
+        return None
+
+
+def _configuration(settings: Settings) -> Finding:
+    if settings.config_path.exists():
+        return Finding("configuration", "ok", str(settings.config_path))
+    detail = f"no file at {settings.config_path}; built-in values are used"
+    return Finding("configuration", "ok", detail)
+
+
+def _model(settings: Settings, timeout_s: float | None) -> Iterator[Finding]:
+    sign_in = "Run: dsh-acp login   (or set DEEPSEEK_API_KEY)"
+    if settings.model is None:
+        yield Finding("model", "problem", "no model is chosen and there is no key", sign_in)
+        return
+    name, _, model = settings.model.partition("/")
+    if settings.model == "local" or settings.model.startswith("replay:"):
+        yield Finding("model", "ok", f"{settings.model} (no key, no network)")
+        return
+    if name not in settings.providers or not model:
+        yield Finding(
+            "model",
+            "problem",
+            f"{settings.model} does not name a known provider",
+            f"Write PROVIDER/MODEL with one of: {', '.join(settings.providers)}",
+        )
+        return
+    yield Finding("model", "ok", settings.model)
+    provider = settings.providers[name]
+    if provider.api_key is not None:
+        yield Finding("key", "ok", f"there is a key for {name}")
+    elif provider.api_key_env is None:
+        yield Finding("key", "ok", f"{name} is configured without one")
+    else:
+        yield Finding("key", "note", f"there is no key for {name}", f"Run: dsh-acp login {name}")
+    if timeout_s is None:
+        return
+    answer = ask(provider, timeout_s)
+    at = provider.base_url
+    match answer.verdict:
+        case "ok":
+            yield Finding("endpoint", "ok", f"{at}: {answer.detail}")
+            if answer.models and model not in answer.models:
+                some = ", ".join(answer.models[:5])
+                yield Finding(
+                    "model", "note", f"{at} does not list {model}", f"It lists, for example: {some}"
+                )
+        case "refused":
+            yield Finding("endpoint", "problem", f"{at}: {answer.detail}", sign_in)
+        case "unreachable":
+            fix = "Check the network, a proxy (HTTPS_PROXY) and the base_url of the provider."
+            yield Finding("endpoint", "problem", f"{at}: {answer.detail}", fix)
+        case "odd":
+            fix = "Check the base_url; a server without a model list may work all the same."
+            yield Finding("endpoint", "note", f"{at}: {answer.detail}", fix)
+
+
+def _state(settings: Settings) -> Finding:
+    home = settings.home
+    fix = "Set DSH_ACP_HOME to a directory that can be written; without one, sessions are lost."
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home) as file:
+            file.write(b"x")
+            file.flush()
+            os.fsync(file.fileno())
+        free = shutil.disk_usage(home).free
+    except OSError as exc:
+        return Finding("sessions", "problem", f"{home}: {exc.strerror or exc}", fix)
+    if free < _LITTLE_SPACE:
+        left = f"{free // 1024 // 1024} MiB are free"
+        return Finding("sessions", "note", f"{home}: only {left}", "Make room, or move it.")
+    return Finding("sessions", "ok", f"kept in {home}")
+
+
+def _confinement() -> Finding:
+    return Finding(
+        "confinement",
+        "note",
+        "commands run with your rights; the operating system does not confine them",
+        "Keep the permission preset at ask, so that each command is shown to you first.",
+    )
+
+
+def _editors() -> Iterator[Finding]:
+    from dsh_acp.commands import jsonc
+    from dsh_acp.commands.editor_files import EDITORS, NAME
+
+    for name, editor in EDITORS.items():
+        path = editor.path(os.environ) if editor.path else None
+        if path is None or not path.exists():
+            continue
+        what, fix = f"editor {name}", f"Run: dsh-acp setup {name} --write"
+        try:
+            text = path.read_text(encoding="utf-8")
+            known = NAME in text or NAME.replace("-", "_") in text
+            command = _named_command(jsonc.parse(text)) if editor.kind == "json" else None
+        except (OSError, UnicodeDecodeError, jsonc.JsoncError) as exc:
+            yield Finding(
+                what, "problem", f"{path}: {exc}", "Correct it; the editor cannot read it."
+            )
+            continue
+        if not known:
+            yield Finding(what, "note", f"{path} does not start this agent", fix)
+        elif command is not None and not shutil.which(command):
+            yield Finding(what, "problem", f"{path} starts {command}, which does not exist", fix)
+        else:
+            yield Finding(what, "ok", str(path))
+
+
+def _named_command(settings: object) -> str | None:
+    """The command of this agent's entry, wherever in the file it is."""
+    from dsh_acp.commands.editor_files import NAME
+
+    waiting: list[object] = [settings]
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, dict):
+            continue
+        members = cast(dict[str, object], value)
+        entry = members.get(NAME)
+        if isinstance(entry, dict):
+            command = cast(dict[str, object], entry).get("command")
+            return command if isinstance(command, str) else None
+        waiting.extend(members.values())
+    return None
+
+
+def _print(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    marks = {"ok": ("✓", "green"), "note": ("!", "yellow"), "problem": ("✗", "red")}
+    width = max(len(finding.what) for finding in findings)
+    for finding in findings:
+        mark, style = marks[finding.state]
+        line = Text.assemble((mark, style), f" {finding.what:{width}}  {finding.detail}")
+        console.print(line, soft_wrap=True)
+        if finding.fix and finding.state != "ok":
+            console.print(Text(f"  {'':{width}}  → {finding.fix}", style="dim"), soft_wrap=True)
+    problems = sum(finding.state == "problem" for finding in findings)
+    verdict = "Everything that a session needs is there."
+    if problems:
+        verdict = f"{problems} thing{'s' * (problems > 1)} must be put right first."
+    console.print(Text(verdict, style="bold"))
