@@ -60,6 +60,10 @@ class History:
             else:
                 yield entry
 
+    def backward(self) -> Iterator[Entry]:
+        """Entries from the last to the first, rows packed."""
+        return reversed(self._entries)
+
     def event(self, seq: int) -> Event:
         """The event at `seq`.
 
