@@ -215,6 +215,12 @@ class Session:
         """Context for the next step, whenever that is; wakes nobody."""
         self.send(message, "next-step", False)
 
+    def wake(self) -> None:
+        """Run what waits, if nothing runs. A failed or stopped turn leaves later prompts waiting."""
+        if self._activity is None and not self._is_closed and self.failure is None:
+            if self.pending():
+                self._wake(after_abort=False)
+
     def _wake(self, *, after_abort: bool) -> None:
         if self._activity is None:
             if self._group is None:
