@@ -25,8 +25,8 @@ class _Reason(msgspec.Struct, frozen=True):
 
 class _EndReason(msgspec.Struct, frozen=True):
     kind: str
-    reason: msgspec.Raw | None = None
-    error: msgspec.Raw | None = None
+    reason: msgspec.Raw = msgspec.Raw(b"")
+    error: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -101,8 +101,8 @@ def _is_current(event: Event) -> bool:
         elif event.type == "turn/end":
             reason = jsontext.decode(data, _end).reason
             missing = (
-                (reason.kind == "aborted" and not _is_object(reason.reason))
-                or (reason.kind == "error" and reason.error is None)
+                (reason.kind == "aborted" and not bytes(reason.reason).startswith(b"{"))
+                or (reason.kind == "error" and not bytes(reason.error))
                 or reason.kind == "disposed"
             )
             return not missing
@@ -113,10 +113,6 @@ def _is_current(event: Event) -> bool:
     except msgspec.ValidationError:
         return False
     return True
-
-
-def _is_object(raw: msgspec.Raw | None) -> bool:
-    return raw is not None and bytes(raw).startswith(b"{")
 
 
 def _migrated(
