@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dsh_acp.tools import arguments
 
 EDITED_BYTES: Final = 64 * 1024 * 1024
+# The arguments are in the log already; a diff that repeats much of them is not recorded.
+RECORDED_CHARS: Final = 256 * 1024
 
 
 class Read(Builtin):
@@ -30,7 +32,8 @@ class Read(Builtin):
 
     def intent(self, args: "arguments.Read", cwd: str) -> Intent:
         """Reads one path."""
-        return Intent(effect="read", paths=(resolved(args.file_path, cwd),), cwd=cwd)
+        path = resolved(args.file_path, cwd)
+        return Intent(effect="read", paths=(path,), cwd=cwd, scope=path)
 
     async def run(self, args: "arguments.Read", ctx: ToolContext) -> Outcome:
         """See `Tool.run`."""
@@ -297,9 +300,10 @@ def _diffs(path: str, before: str | None, after: str) -> list[dict[str, Any]]:
     """The change as a result's `meta` records it; `path` as the model wrote it."""
     if before is None:
         return [{"path": path, "oldText": None, "newText": after}]
-    return [
-        {"path": path, "oldText": hunk.old, "newText": hunk.new} for hunk in hunks(before, after)
-    ]
+    found = hunks(before, after)
+    if sum(len(hunk.old) + len(hunk.new) for hunk in found) > RECORDED_CHARS:
+        return []
+    return [{"path": path, "oldText": hunk.old, "newText": hunk.new} for hunk in found]
 
 
 def file_diffs(path: str, before: str, after: str) -> tuple[FileDiff, ...]:

@@ -12,9 +12,9 @@ from typing import Final
 _PLAIN: Final = re.compile(r"[\w@%+=:,./\-]+", re.ASCII)
 
 _PROGRAMS: Final = frozenset(
-    "basename cat cmp cut date diff dirname du echo false file grep head id jq ls nl od printf pwd "
-    "stat tail test tr true tree uname uniq wc which "
-    "eslint mypy prettier pyright pytest ruff tsc vitest jest".split()
+    "basename cat cmp cut diff dirname du echo false grep head id jq ls nl od printf pwd "
+    "stat tail test tr true tree uname wc which "
+    "eslint mypy pyright pytest tsc vitest jest".split()
 )
 """Programs that do what their name says with any plain arguments."""
 
@@ -25,6 +25,7 @@ _SUBCOMMANDS: Final = {
     "npm": frozenset("ls outdated test".split()),
     "pnpm": frozenset("ls outdated test".split()),
     "yarn": frozenset("list outdated test".split()),
+    "ruff": frozenset({"check"}),
     "pip": frozenset("check freeze list show".split()),
     "docker": frozenset("images logs ps".split()),
     "kubectl": frozenset("describe get logs".split()),
@@ -40,14 +41,15 @@ _RUNNERS: Final = frozenset({"npm", "pnpm", "yarn"})
 
 # Options that make a listed program write a file of one's choice, or run another program.
 _REACHING: Final = re.compile(
-    r"--(?:output|out|out-dir|outdir|exec|ext-diff|textconv|pre|config|configfile|config-file|"
-    r"rcfile|plugin|rootdir|basetemp|confcutdir|junitxml|junit-xml|toolexec|exec-prefix|manifest-path|"
-    r"target-dir|compile|files0-from|kubeconfig|context|host|fix|rule|rulesdir|resolve-plugins.*|"
-    r"script-shell|prefix|userconfig|globalconfig|globals?|log-file|result-log|pastebin|override-ini)"
-    r"(?:=.*)?"
-    r"|-(?:o|c|C|p|H|I|f|exec|toolexec|overlay|modfile|vettool).*",
+    r"--(?:output|out|exec|ext-diff|textconv|pre|plugin|parser|config|rcfile|rootdir|basetemp|"
+    r"confcutdir|junit|toolexec|manifest-path|target-dir|compile|files0-from|kubeconfig|context|"
+    r"host|fix|write|rule|resolve-plugins|script-shell|prefix|userconfig|global|log-file|"
+    r"result-log|pastebin|override-ini|init-script|setup|format|reporter|env|require|import|"
+    r"unsafe|cache|install-types|build|watch|trace|generate).*"
+    r"|-(?:b|c|f|o|p|r|w|C|D|H|I|P|exec|toolexec|overlay|modfile|vettool).*",
     re.ASCII,
 )
+_ATTACHED: Final = re.compile(r"-[^=]*/.*", re.ASCII)
 
 
 def scope_of(command: str) -> str:
@@ -78,11 +80,10 @@ def _is_plain(word: str) -> bool:
 def _stays_inside(words: list[str]) -> bool:
     """Whether no word leads out of the project or makes the program do something else."""
     for word in words:
-        if _REACHING.fullmatch(word):
+        if ".." in word or _REACHING.fullmatch(word) or _ATTACHED.fullmatch(word):
             return False
-        for part in word.split("="):
-            if part.startswith("/") or ".." in part.split("/") or ":/" in part:
-                return False
+        if any(part.startswith("/") or ":/" in part for part in word.split("=")):
+            return False
     return True
 
 

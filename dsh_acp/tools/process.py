@@ -19,6 +19,7 @@ from anyio import CancelScope, to_thread
 from msgspec import Struct
 
 from dsh_acp.errors import ToolError
+from dsh_acp.tools import reaper
 
 GRACE_S: Final = 3.0
 _LINGER_S: Final = 0.1
@@ -77,6 +78,7 @@ class Child:
                 f'cannot run "{argv[0]}" in "{cwd}": {reason} ({where})', code="EXEC_FAILED"
             ) from exc
         self.pid = self._popen.pid
+        reaper.watch(self.pid)
         self._pidfd = -1
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
@@ -99,17 +101,18 @@ class Child:
         else:
             await to_thread.run_sync(self._popen.wait, abandon_on_cancel=True)
 
-    async def stop(self, grace_s: float = GRACE_S) -> bool:
+    async def stop(self, grace_s: float = GRACE_S, *, strays: bool = False) -> bool:
         """End it and whatever it started, and reap it; whether something still ran.
 
-        Shielded from cancellation. SIGTERM first, SIGKILL after `grace_s`.
+        Shielded from cancellation. SIGTERM first, SIGKILL after `grace_s`. `strays` looks for
+        processes that left the group even when nothing in the group ran.
         """
         ran = False
         with CancelScope(shield=True):
-            ran = await self._stop(grace_s)
+            ran = await self._stop(grace_s, strays)
         return ran
 
-    async def _stop(self, grace_s: float) -> bool:
+    async def _stop(self, grace_s: float, strays: bool) -> bool:
         ran = not self._has_exited()
         if ran:
             self._signal(signal.SIGTERM)
@@ -122,8 +125,10 @@ class Child:
         if self._group_lives():
             ran = True
             await self._end_group(grace_s)
-        if ran:
+        reaper.forget(self.pid)
+        if ran or strays:
             for pid in await to_thread.run_sync(marked_processes, self._mark):
+                ran = True
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
         return ran
@@ -243,7 +248,8 @@ async def run(
             # A child of the child may hold the pipes: it gets a moment, not for ever.
             with anyio.move_on_after(_LINGER_S):
                 await readers.done.wait()
-            ran = await child.stop()
+            # Whoever still holds the pipes is no daemon that meant to leave.
+            ran = await child.stop(strays=not readers.done.is_set())
             with anyio.move_on_after(_LINGER_S):
                 await readers.done.wait()
             group.cancel_scope.cancel()

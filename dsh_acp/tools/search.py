@@ -40,7 +40,8 @@ class Grep(Builtin):
 
     def intent(self, args: "arguments.Grep", cwd: str) -> Intent:
         """Reads one tree."""
-        return Intent(effect="read", paths=(resolved(args.path or ".", cwd),), cwd=cwd)
+        path = resolved(args.path or ".", cwd)
+        return Intent(effect="read", paths=(path,), cwd=cwd, scope=path)
 
     async def run(self, args: "arguments.Grep", ctx: ToolContext) -> Outcome:
         """See `Tool.run`."""
@@ -71,7 +72,8 @@ class Glob(Builtin):
 
     def intent(self, args: "arguments.Glob", cwd: str) -> Intent:
         """Reads one tree."""
-        return Intent(effect="read", paths=(resolved(args.path or ".", cwd),), cwd=cwd)
+        path = resolved(args.path or ".", cwd)
+        return Intent(effect="read", paths=(path,), cwd=cwd, scope=path)
 
     async def run(self, args: "arguments.Glob", ctx: ToolContext) -> Outcome:
         """See `Tool.run`."""
@@ -79,10 +81,12 @@ class Glob(Builtin):
         argv += ["--no-ignore", "--hidden"]
         for folder in _VERSION_CONTROL:
             argv += [f"--glob=!**/{folder}", f"--glob=!**/{folder}/**"]
-        argv += ["--", absolute(args.path, ctx.cwd) if args.path else "."]
-        raw = await _ripgrep(argv, ctx.cwd)
+        folder = absolute(args.path, ctx.cwd) if args.path else ctx.cwd
+        # Run in the folder, because ripgrep reads a glob as relative to where it runs.
+        raw = await _ripgrep([*argv, "--", "."], folder)
+        base = "" if folder == ctx.cwd else folder.rstrip("/") + "/"
         paths = [
-            _shown(part.decode("utf-8", "replace"), ctx.cwd, args.path)
+            _shown(base + part.decode("utf-8", "replace").removeprefix("./"), ctx.cwd, args.path)
             for part in raw.split(b"\0")
             if part
         ]
@@ -162,9 +166,7 @@ async def _ripgrep(argv: Sequence[str], cwd: str) -> bytes:
 
 
 def _is_pattern(err: bytearray) -> bool:
-    return any(
-        word in err for word in (b"regex parse error", b"error parsing glob", b"regex could")
-    )
+    return any(word in err for word in (b"regex parse error", b"error parsing glob", b"in a regex"))
 
 
 # ---------------------------------------------------------------- what it found

@@ -6,6 +6,8 @@ An editor's world wraps this one: what the editor does not offer, it passes on.
 from collections.abc import Callable, Mapping
 import os
 from pathlib import Path
+import tempfile
+from typing import Final
 
 from anyio import to_thread
 
@@ -13,7 +15,9 @@ from dsh_acp.tools import disk, process
 from dsh_acp.tools.output import Tail
 from dsh_acp.tools.tool import CommandEnd, FileRead, Version
 
-BASH: tuple[str, ...] = ("bash", "-c") if os.name == "posix" else ("cmd", "/c")
+BASH: Final = ("bash", "-c")
+# Linux refuses a single argument of 128 KiB.
+_ARGUMENT_BYTES: Final = 100_000
 
 
 class LocalWorld:
@@ -45,16 +49,17 @@ class LocalWorld:
         output: Callable[[bytes], None] | None = None,
         spill_dir: str | None = None,
     ) -> CommandEnd:
-        """Run `bash -c` (`cmd /c` on Windows); see `World.run`.
+        """Run `bash -c`; see `World.run`.
 
         Raises:
             ToolError: the shell or the folder cannot be used.
         """
         stdout, stderr = (Tail(path) for path in _spill_files(spill_dir or self._spill_dir))
 
+        script = await to_thread.run_sync(_script, command) if is_long(command) else None
         try:
             ended = await process.run(
-                (*BASH, command),
+                (*BASH, command) if script is None else (BASH[0], script),
                 cwd=cwd,
                 env=process.environment({**self._env, **(env or {})}),
                 timeout_s=timeout_ms / 1000,
@@ -64,6 +69,8 @@ class LocalWorld:
         finally:
             stdout.close()
             stderr.close()
+            if script is not None:
+                os.unlink(script)  # noqa: PTH108 - a name that mkstemp gave
         return CommandEnd(
             stdout=stdout.kept,
             stderr=stderr.kept,
@@ -76,6 +83,18 @@ class LocalWorld:
             full_stdout=stdout.full,
             full_stderr=stderr.full,
         )
+
+
+def is_long(command: str) -> bool:
+    """Whether `command` must be a file to be run."""
+    return len(command) > _ARGUMENT_BYTES // 4 and len(command.encode()) > _ARGUMENT_BYTES
+
+
+def _script(command: str) -> str:
+    fd, name = tempfile.mkstemp(prefix="dsh-", suffix=".sh")
+    with open(fd, "wb") as file:  # noqa: PTH123 - the descriptor is open already
+        file.write(command.encode())
+    return name
 
 
 def _live(tail: Tail, output: Callable[[bytes], None] | None) -> Callable[[bytes], None]:
