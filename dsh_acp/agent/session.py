@@ -13,7 +13,11 @@ from typing import Final, Literal, TypeVar
 import anyio
 import anyio.abc
 
+from dsh_acp.agent import naming
 from dsh_acp.agent.activity import Activity
+from dsh_acp.agent.builtin_commands import Builtin
+from dsh_acp.agent.commands import Commands
+from dsh_acp.agent.compaction import Compaction
 from dsh_acp.agent.folds import Folds
 from dsh_acp.agent.inbox import Inbox, Target
 from dsh_acp.agent.loop import Loop
@@ -57,14 +61,21 @@ class Session:
         self._is_closed = False
         self._changed = anyio.Event()
         self._scopes: set[anyio.CancelScope] = set()
+        self._llm_titles = options.llm_titles
         self.parts: Final = self._assemble(services, options)
-        self._loop = Loop(self.parts, (), (self._retries.request_error,))
+        self._loop = Loop(
+            self.parts,
+            (self.compaction.pre_step,),
+            (self.compaction.request_error, self._retries.request_error),
+        )
+        self.commands: Final = Commands(self.log, options.cwd, Builtin(self).all())
         self.parts.folds.catch_up()
 
     def _assemble(self, services: Services, options: SessionOptions) -> Parts:
         folds = Folds(self.log)
         policy = folds.add(PolicyFold())
         chosen = Options(self.log, services, options, folds, policy)
+        self.compaction = Compaction(self.log, services, chosen, folds)
         self._retries = Retries(self.log, folds, services.clock)
 
         def price(provider: str, model: str) -> Price | None:
@@ -216,7 +227,7 @@ class Session:
         self.send(message, "next-step", False)
 
     def wake(self) -> None:
-        """Run what waits, if nothing runs. A failed or stopped turn leaves later prompts waiting."""
+        """Run what waits, if nothing runs; a failed or stopped turn leaves it waiting."""
         if self._activity is None and not self._is_closed and self.failure is None:
             if self.pending():
                 self._wake(after_abort=False)
@@ -238,6 +249,9 @@ class Session:
             while await self._turn():
                 self._activity = Activity()
                 self._wake_requested = False
+            if self._llm_titles and naming.is_owed(self.parts):
+                self._llm_titles = False
+                self.background(lambda: naming.improve(self.parts))
         finally:
             self._rest()
 
@@ -322,5 +336,9 @@ class Session:
         await self.cancel(cause, keep_inbox=True)
         for scope in self._scopes:
             scope.cancel()
+        if "jobs" in self.parts.tool_state:
+            from dsh_acp.tools import jobs
+
+            await jobs.stop_all(self.parts.tool_state)
         self.log.on_pending = None
         self.log.close()
