@@ -1,12 +1,19 @@
 """Requests on their way, and a look into frames."""
 
 from collections.abc import AsyncIterator
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import anyio
 from anyio.abc import ByteReceiveStream
 
 Frame: TypeAlias = dict[str, Any]
+
+
+class Line(NamedTuple):
+    """One line of a conversation, without its newline; `sent` by the client."""
+
+    sent: bool
+    data: bytes
 
 
 class AgentEnded(Exception):

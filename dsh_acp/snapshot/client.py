@@ -28,15 +28,14 @@ import contextlib
 from itertools import count
 import math
 import os
-from pathlib import Path
-import sys
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import anyio
 from anyio.abc import Process, TaskGroup
 
 from dsh_acp import jsontext
-from dsh_acp.snapshot.calls import AgentEnded, Call, Frame, params_of, pieces, update_of
+from dsh_acp.snapshot.agents import agent_argv as agent_argv, agent_env as agent_env
+from dsh_acp.snapshot.calls import AgentEnded, Call, Frame, Line, params_of, pieces, update_of
 from dsh_acp.snapshot.desk import HELD, Desk, RpcError
 from dsh_acp.snapshot.files import Buffers
 from dsh_acp.snapshot.terminals import Terminals
@@ -47,22 +46,10 @@ Handler: TypeAlias = Callable[[Frame], Awaitable[Any]]
 GRACE_S: Final = 5.0
 
 
-class Line(NamedTuple):
-    """One line of the conversation, without its newline."""
-
-    sent: bool
-    data: bytes
-
-
-def agent_argv(*args: str) -> list[str]:
-    """The command line of this project's own agent, under the running interpreter."""
-    return [sys.executable, "-m", "dsh_acp", *args]
-
-
 class Client:
     """See the module. Make one with `spawn`."""
 
-    def __init__(self, process: Process, tasks: TaskGroup) -> None:
+    def __init__(self, process: Process, tasks: TaskGroup, cwd: str | os.PathLike[str]) -> None:
         self.process: Final = process
         self.lines: Final[list[Line]] = []
         self.frames: Final[list[Frame]] = []
@@ -72,12 +59,13 @@ class Client:
         self.stderr: bytearray = bytearray()
         self.desk: Final = Desk()
         self.buffers: Final = Buffers()
-        self.terminals: Final = Terminals(tasks)
+        self.terminals: Final = Terminals(tasks, cwd)
         self.ended: bool = False
         self.version: int = 1
         self.capabilities: Frame = {}
         """The result of `initialize`."""
         self._tasks = tasks
+        self._answers = True
         self._ids = count()
         self._calls: dict[Any, Call] = {}
         self._held: dict[Any, Frame] = {}
@@ -97,16 +85,20 @@ class Client:
         argv: Sequence[str],
         cwd: str | os.PathLike[str],
         env: Mapping[str, str] | None = None,
+        *,
+        answers: bool = True,
     ) -> "AsyncGenerator[Client]":
         """Start `argv` and talk to it; leaving closes its stdin and awaits its exit.
 
         `env` is the whole environment (default: this process's own). An agent that has not ended
-        `GRACE_S` after its stdin closed is killed, as it is at once when the block raises.
+        `GRACE_S` after its stdin closed is killed, as it is at once when the block raises. Without
+        `answers` the agent's requests stay open until somebody sends a response.
         """
         try:
             async with anyio.create_task_group() as tasks:
                 process = await anyio.open_process(argv, cwd=cwd, env=env)
-                client = cls(process, tasks)
+                client = cls(process, tasks, cwd)
+                client._answers = answers
                 for task in (client._read, client._write, client._drain_stderr):
                     tasks.start_soon(task)
                 try:
@@ -264,6 +256,21 @@ class Client:
                 raise self._gone("an expected frame")
             await news.wait()
 
+    async def until_line(self, number: int) -> bytes:
+        """The received line with this number, from 0; waits for it.
+
+        Raises:
+            AgentEnded: there will be none.
+        """
+        while True:
+            news = self._news
+            received = [line.data for line in self.lines if not line.sent]
+            if number < len(received):
+                return received[number]
+            if self.ended:
+                raise self._gone("an expected line")
+            await news.wait()
+
     async def until_update(self, sid: str, since: int = 0, **fields: Any) -> Frame:
         """The first update of `sid` that carries all `fields`; waits for it."""
 
@@ -380,7 +387,7 @@ class Client:
                 error = frame.get("error")
                 failure = None if error is None else RpcError.from_json(error)
                 call.settle(frame.get("result"), failure)
-        elif "id" in frame:
+        elif "id" in frame and self._answers:
             self._tasks.start_soon(self._reply, frame)
         elif frame["method"] == "$/cancel_request":
             held = self._held.pop(params_of(frame).get("requestId"), None)
@@ -403,18 +410,3 @@ class Client:
             self._wake()
         else:
             self.send(answer | {"result": result})
-
-
-def agent_env(
-    home: str | os.PathLike[str], model: str | None = None, **more: str
-) -> dict[str, str]:
-    """An environment for this project's agent: a private home, no keys, the scripted `model`."""
-    kept = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "VIRTUAL_ENV")
-    env = {name: os.environ[name] for name in kept if name in os.environ}
-    root = Path(__file__).parents[2]
-    if (root / "pyproject.toml").exists():  # a checkout: importable from any folder
-        env["PYTHONPATH"] = str(root)
-    env |= {"HOME": os.fspath(home), "DSH_ACP_HOME": os.fspath(Path(home) / ".dsh-acp")}
-    if model is not None:
-        env["DSH_ACP_MODEL"] = model
-    return env | more

@@ -47,23 +47,33 @@ _ZEROED: Final = frozenset(
 class Normaliser:
     """One transcript's or log's table of placeholders.
 
-    `replay` remembers the live value behind each placeholder, for a recorded client.
+    `live` holds the value behind each placeholder.
     """
 
-    def __init__(self, cwd: str, home: str = "", sessions: Iterable[str] = ()) -> None:
+    def __init__(
+        self, cwd: str, home: str = "", sessions: Iterable[str] = (), keys: Iterable[str] = ()
+    ) -> None:
+        """`keys` name fields whose values are ids, whatever they look like."""
+        self.live: Final[dict[str, str]] = {}
         self._paths: Final[list[tuple[re.Pattern[str], str]]] = []
-        for path, token in ((cwd, "{{cwd}}"), (home, "{{home}}")):
-            spellings = {path, "/private" + path} if path else ()
-            for spelling in sorted(spellings, key=len, reverse=True):
-                self._paths.append((re.compile(re.escape(spelling) + _EDGE), token))
-        # A home inside the workspace, or the reverse, must not be eaten by the shorter path.
-        self._paths.sort(key=lambda item: len(item[0].pattern), reverse=True)
-        self.live: Final[dict[str, str]] = {"{{cwd}}": cwd, "{{home}}": home}
+        self._keys: Final = frozenset(keys)
         self._sessions: Final[dict[str, str]] = {}
         self._ids: Final[dict[str, str]] = {}
         self._rpc: Final[dict[bytes, int]] = {}
+        self.add_path(cwd, "{{cwd}}")
+        self.add_path(home, "{{home}}")
         for sid in sessions:
             self.session(sid)
+
+    def add_path(self, path: str, token: str) -> None:
+        """`token` stands for `path` from now on; an empty path is none."""
+        if not path:
+            return
+        self.live[token] = path
+        for spelling in (path, "/private" + path):
+            self._paths.append((re.compile(re.escape(spelling) + _EDGE), token))
+        # A home inside the workspace, or the reverse, must not be eaten by the shorter path.
+        self._paths.sort(key=lambda item: len(item[0].pattern), reverse=True)
 
     def session(self, sid: str) -> str:
         """The placeholder of a session id, which is new or known."""
@@ -84,7 +94,7 @@ class Normaliser:
             if sid in text:
                 text = text.replace(sid, token)
         if "-" in text:
-            text = _UUIDS.sub(self._id, text)
+            text = _UUIDS.sub(lambda match: self.id(match[0]), text)
             text = _TIMES.sub("{{time}}", text)
         if "/spill/" in text:
             text = _SPILL.sub(r"{{spillLocator:\1}}", text)
@@ -92,8 +102,10 @@ class Normaliser:
             text = _DELAY.sub(r"\1{{delay}}", text)
         return _OS.sub(r"\1{{os}}", text)
 
-    def _id(self, match: re.Match[str]) -> str:
-        found = match[0]
+    def id(self, found: str) -> str:
+        """The placeholder of an id, which is new or known."""
+        if found.startswith("{{"):
+            return found
         if found not in self._ids:
             self._ids[found] = f"{{{{id.{len(self._ids) + 1}}}}}"
             self.live[self._ids[found]] = found
@@ -104,7 +116,7 @@ class Normaliser:
         if isinstance(value, str):
             if key in ("sessionId", "parentSession"):
                 return self.session(value)
-            return self.text(value)
+            return self.id(value) if key in self._keys else self.text(value)
         if isinstance(value, dict):
             return {k: self.value(v, k) for k, v in cast(Json, value).items()}
         if isinstance(value, list):

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct
 
 from dsh_acp import jsontext
 from dsh_acp.snapshot import harvest
-from dsh_acp.snapshot.calls import AgentEnded, Call
+from dsh_acp.snapshot.calls import AgentEnded, Call, Line
 from dsh_acp.snapshot.client import Client
 from dsh_acp.snapshot.desk import RpcError
 from dsh_acp.snapshot.replies import ReplyError, fill
@@ -47,8 +47,8 @@ class Player:
     """The state of one run of a script.
 
     `moves` plays a step by its type; `launch(life)` gives the command for the first, second, …
-    process. After `run`, `received`
-    holds every line of the agent in order, `problems` what went wrong (empty when all is well).
+    process. After `run`, `lines`
+    holds the conversation in wire order, `problems` what went wrong (empty when all is well).
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Player:
         self.script: Final = script
         self.cwd: Final = cwd
         self.home: Final = home
-        self.received: Final[list[bytes]] = []
+        self.lines: Final[list[Line]] = []
         self.problems: Final[list[str]] = []
         self.stderr: str = ""
         self.sessions: Final[dict[str, str]] = dict(stored or {})
@@ -128,7 +128,7 @@ class Player:
                 return
 
     def _collect(self, client: Client) -> None:
-        self.received.extend(line.data for line in client.lines if not line.sent)
+        self.lines.extend(client.lines)
         self.problems.extend(f"not JSON on stdout: {line[:200]!r}" for line in client.garbage)
         words = bytes(client.stderr).decode("utf-8", "replace")
         self.stderr += words
@@ -142,6 +142,11 @@ class Player:
         known |= {f"session:{name}": sid for name, sid in self.sessions.items()}
         filled = fill(plain, known)
         return step if filled == plain else msgspec.convert(filled, type(step))
+
+    @property
+    def received(self) -> list[bytes]:
+        """The agent's lines."""
+        return [line.data for line in self.lines if not line.sent]
 
     # ------------------------------------------------------------ what moves use
 

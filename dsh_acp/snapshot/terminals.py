@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 import os
-from pathlib import Path
 import signal
 import subprocess
 from typing import Any, Final
@@ -54,10 +53,14 @@ class Terminal:
 
 
 class Terminals:
-    """All terminals of one client. `released` lists ids the agent gave back."""
+    """All terminals of one client. `released` lists ids the agent gave back.
 
-    def __init__(self, tasks: TaskGroup) -> None:
+    Commands without a `cwd` run in that of the client.
+    """
+
+    def __init__(self, tasks: TaskGroup, cwd: str | os.PathLike[str]) -> None:
         self._tasks = tasks
+        self._cwd = cwd
         self.live: Final[dict[str, Terminal]] = {}
         self.released: Final[list[str]] = []
         self._count = 0
@@ -81,7 +84,7 @@ class Terminals:
         try:
             process = await anyio.open_process(
                 command,
-                cwd=params.get("cwd") or Path.cwd(),
+                cwd=params.get("cwd") or self._cwd,
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.STDOUT,
