@@ -128,6 +128,12 @@ class Read(Arguments):
         return self
 
 
+class ReadImage(Arguments):
+    """Look at an image file: PNG, JPEG, WebP or GIF."""
+
+    file_path: FilePath
+
+
 class Write(Escalating):
     """Write a whole file: create it, or replace all of its content.
 
@@ -333,6 +339,7 @@ MODELS: Final[Mapping[str, type[Arguments]]] = MappingProxyType(
         "job_list": JobList,
         "job_output": JobOutput,
         "read": Read,
+        "read_image": ReadImage,
         "todo_write": TodoWrite,
         "write": Write,
     }

@@ -122,6 +122,12 @@ def _read(args: Arguments, cwd: str) -> Card:
     return Card(title=title, kind="read", locations=(Location(full_path(path, cwd), first),))
 
 
+def _read_image(args: Arguments, cwd: str) -> Card:
+    path = text(args, "file_path")
+    title = f"Read {short(path, cwd)}"
+    return Card(title=title, kind="read", locations=(Location(full_path(path, cwd)),))
+
+
 def _changing(verb: str, args: Arguments, cwd: str, old: str | None, new: str) -> Card:
     path = text(args, "file_path")
     full = full_path(path, cwd)
@@ -263,6 +269,7 @@ CALLS: Final[Mapping[str, CallCard]] = {
     "job_list": _job("List background tasks", "read"),
     "job_output": _job("Read output from background task {}", "read"),
     "read": _read,
+    "read_image": _read_image,
     "todo_write": _todo,
     "write": _write,
 }
