@@ -11,16 +11,9 @@ from typing import Any, Final, cast
 from msgspec import UNSET, Struct
 
 from dsh_acp import jsontext
+from dsh_acp.llm.place import Place
 from dsh_acp.llm.waiting import retry_after_ms
 from dsh_acp.messages import Failure
-
-_QUOTED_LIMIT: Final = 400
-
-_KEY: Final = re.compile(
-    r"(?i:bearer|basic)\s+[^\s\"',]{6,}|\b(?:sk|pk|rk|gsk|xai|hf|nvapi|r8|fw)[-_][\w*.\-]{4,}"
-    r"|\bAIza[\w\-]{10,}|//[^/@\s]+@"
-)
-_TAGS: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 _CONTEXT: Final = re.compile(
     r"context[ _]?length[ _]?exceeded|exceed_context_size|context_window_exceeded"
@@ -28,8 +21,9 @@ _CONTEXT: Final = re.compile(
     r"|too (large|long) for (the |this )?(model('s)? )?context"
     r"|(input|prompt|request|conversation) (is |was )?too (large|long)(?!.* (bytes|mb)\b)"
     r"|exceed(s|ed)? (the |this |its )?(\w+('s)? )?(\w+ )?context"
-    r"|longer than the (model's )?(maximum )?context|reduce the length of the (messages|prompt|input)"
-    r"|input token count .* exceeds|prompt_tokens_exceeded|context window exceeds",
+    r"|longer than the (model's )?(maximum )?context"
+    r"|reduce the length of the (messages|prompt|input)|input token count .* exceeds"
+    r"|prompt_tokens_exceeded|context window exceeds",
     re.IGNORECASE,
 )
 _QUOTA: Final = re.compile(
@@ -72,38 +66,15 @@ ADVICE: Final[Mapping[str, str]] = {
 }
 
 
-class Place(Struct, frozen=True):
-    """Where a call goes, for sentences."""
-
-    provider: str
-    base_url: str
-    model: str
-    key_env: str = ""
-    known_models: tuple[str, ...] = ()
-    secret: str = ""
-
-    @property
-    def base(self) -> str:
-        """The base URL without credentials."""
-        return re.sub(r"//[^/@]*@", "//", self.base_url).partition("?")[0]
-
-    def advise(self, kind: str) -> str:
-        """The sentence that says what to do."""
-        known = ", ".join(self.known_models[:8])
-        return ADVICE[kind].format(
-            key=self.key_env or "its API key",
-            provider=self.provider,
-            base=self.base,
-            models=f"; known are {known}" if known else "",
-        )
-
-    def clean(self, text: str) -> str:
-        """`text` from the provider: one line, bounded, markup and keys taken out."""
-        if self.secret:
-            text = text.replace(self.secret, "[key]")
-        text = _KEY.sub("[key]", _TAGS.sub(" ", text) if "<" in text else text)
-        text = " ".join(jsontext.clean(text).split())
-        return text if len(text) <= _QUOTED_LIMIT else text[: _QUOTED_LIMIT - 1] + "…"
+def advise(place: Place, kind: str) -> str:
+    """The sentence that says what to do."""
+    known = ", ".join(place.known_models[:8])
+    return ADVICE[kind].format(
+        key=place.key_env or "its API key",
+        provider=place.provider,
+        base=place.base,
+        models=f"; known are {known}" if known else "",
+    )
 
 
 class Complaint(Struct, frozen=True):
@@ -124,7 +95,7 @@ def complaint(value: Any) -> Complaint:
     inner = body.get("error", body.get("errors"))
     if isinstance(inner, list | str):
         inner = {"message": complaint(inner).message}
-    fields: dict[str, Any] = {**body, **(cast("dict[str, Any]", inner) if inner else {})}
+    fields = {**body, **cast("dict[str, Any]", inner)} if isinstance(inner, dict) else body
     message = ""
     for name in ("message", "error_message", "msg", "detail", "error_description"):
         if isinstance(text := fields.get(name), str) and text:
@@ -138,7 +109,7 @@ def complaint(value: Any) -> Complaint:
         message = f"{message}: {upstream}"
     words = [fields.get(name) for name in ("code", "type", "error_type", "status")]
     numbers = [fields.get(name) for name in ("code", "status", "status_code", "http_status")]
-    status = next((int(n) for n in numbers if _is_status(n)), None)
+    status = next((int(n) for n in numbers if n is not None and _is_status(n)), None)
     return Complaint(message, " ".join(word for word in words if isinstance(word, str)), status)
 
 
@@ -226,7 +197,7 @@ def sentence(place: Place, code: str, status: int | None, message: str) -> str:
         text += f" (HTTP {status})"
     if quoted := place.clean(message).rstrip("."):
         text += f": {quoted}"
-    return f"{text}. {place.advise(kind)}" if kind in ADVICE else f"{text}."
+    return f"{text}. {advise(place, kind)}" if kind in ADVICE else f"{text}."
 
 
 def from_response(
@@ -261,6 +232,26 @@ def from_stream(place: Place, value: Any, id: str | None = None) -> Failure:
         provider_retry_after_ms=UNSET if delay is None else delay,
         request_id=id or UNSET,
     )
+
+
+def from_page(place: Place, page: str, id: str | None = None) -> Failure:
+    """The failure when a web page came instead of an answer, as captive portals and proxies do."""
+    shown = place.clean(page)[:160]
+    # A page that speaks of a 5xx is a gateway in trouble; any other is the wrong address.
+    is_trouble = re.search(r"\b5\d\d\b|bad gateway|unavailable|timed? ?out", shown, re.IGNORECASE)
+    advice = advise(place, "SERVER" if is_trouble else "NO_PATH")
+    return Failure(
+        message=f"{place.provider} answered with a web page (HTTP 200): {shown}. {advice}",
+        code="SERVER" if is_trouble else "MALFORMED_RESPONSE",
+        status=200,
+        request_id=id or UNSET,
+    )
+
+
+def from_transport(place: Place, code: str, what: str) -> Failure:
+    """The failure when the connection could not be made or broke."""
+    text = f"{what.rstrip('.')}. {advise(place, code)}" if code in ADVICE else what
+    return Failure(message=place.clean(text), code=code)
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:

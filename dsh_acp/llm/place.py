@@ -1,0 +1,43 @@
+"""Where a call goes, as far as sentences about it need to know."""
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+from dsh_acp import jsontext
+
+_QUOTED_LIMIT: Final = 400
+
+
+class Place(Struct, frozen=True):
+    """A provider, its address and the model asked for. `secret` is only there to be hidden."""
+
+    provider: str
+    base_url: str = ""
+    model: str = ""
+    key_env: str = ""
+    known_models: tuple[str, ...] = ()
+    secret: str = ""
+
+    @property
+    def base(self) -> str:
+        """The base URL without credentials."""
+        return re.sub(r"//[^/@]*@", "//", self.base_url).partition("?")[0]
+
+    def clean(self, text: str) -> str:
+        """`text` from outside: one line, bounded, markup and keys taken out."""
+        if self.secret:
+            text = text.replace(self.secret, "[key]")
+        if "<" in text:
+            text = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text)
+        text = re.sub(_KEYS, "[key]", text)
+        text = " ".join(jsontext.clean(text).split())
+        return text if len(text) <= _QUOTED_LIMIT else text[: _QUOTED_LIMIT - 1] + "…"
+
+
+# Compiled when a failure first needs it: starting up must not pay for it.
+_KEYS: Final = (
+    r"(?i:bearer|basic)\s+[^\s\"',]{6,}|\b(?:sk|pk|rk|gsk|xai|hf|nvapi|r8|fw)[-_][\w*.\-]{4,}"
+    r"|\bAIza[\w\-]{10,}|(?<=//)[^/@\s]+@"
+)
