@@ -109,7 +109,11 @@ class _Context:
         self._parts.show(LiveOutput(self._slot.use.call_id, text))
 
     def add_context(self, message: Message) -> None:
-        self._slot.contexts.append(message)
+        # A background job speaks up when its call is long over.
+        if not self._slot.is_committed:
+            self._slot.contexts.append(message)
+        elif self._parts.log.writable:
+            self._parts.live.inject(message)
 
     async def ask(self, questions: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         return await self._parts.services.asker.questions(questions)

@@ -4,7 +4,6 @@ Each question is a pair of events in the log, whatever became of it. No answer i
 end that is gone, refuses or fails never lets a call through.
 """
 
-from collections.abc import Awaitable, Callable
 import logging
 from typing import Final, Literal, TypeAlias
 
@@ -99,6 +98,10 @@ class Gate:
             PermissionRevoke(scope_kind=key.scope_kind, tool=key.tool, scope=key.scope)
         )
 
+    def revoke_all(self) -> None:
+        """Forget every remembered answer."""
+        self._log.append(PermissionRevoke())
+
 
 def _ruling(tool: str, outcome: Outcome) -> Ruling:
     match outcome:
@@ -110,6 +113,3 @@ def _ruling(tool: str, outcome: Outcome) -> Ruling:
             return Ruling(f'approval for tool "{tool}" was cancelled', cancelled=True)
         case "unavailable":
             return Ruling(f'tool "{tool}" requires approval, but no approval channel is available')
-
-
-Check: TypeAlias = Callable[[PermissionQuestion], Awaitable[Ruling]]

@@ -39,7 +39,6 @@ class Requests:
         self._options = options
         self._hooks = chain
         self._auditor: Auditor | None = None
-        self._audited = 0
 
     async def build(
         self, turn: int, step: int, system: str, tools: tuple[ToolSchema, ...]
@@ -142,9 +141,7 @@ class Requests:
         """
         if self._auditor is None:
             self._auditor = Auditor(self._log.header.id)
-        lines = self._log.lines(self._audited)
-        self._audited += len(lines)
-        self._auditor.feed(lines)
+        self._auditor.feed(self._log.lines(self._auditor.offset))
         self._auditor.check(request)
 
 
