@@ -1,4 +1,4 @@
-"""One writer per log: an advisory lock that the system drops when its holder dies."""
+"""One writer per file: advisory locks that the system drops when their holder dies."""
 
 import sys
 
@@ -8,12 +8,12 @@ if sys.platform == "win32":
 
     _FAR = 2**40
 
-    def acquire(fd: int) -> bool:
+    def acquire(fd: int, *, wait: bool = False) -> bool:
         """Take the lock on the open file; `False` when somebody else holds it."""
         at = os.lseek(fd, 0, os.SEEK_CUR)
         try:
             os.lseek(fd, _FAR, os.SEEK_SET)
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+            msvcrt.locking(fd, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
         except OSError:
             return False
         finally:
@@ -22,10 +22,10 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def acquire(fd: int) -> bool:
+    def acquire(fd: int, *, wait: bool = False) -> bool:
         """Take the lock on the open file; `False` when somebody else holds it."""
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             return False
         return True

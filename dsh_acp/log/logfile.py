@@ -47,7 +47,7 @@ class LogFile:
         """Open and lock an existing log.
 
         Raises:
-            LogError: `LOCKED`, `NOT_FOUND`, `IO`.
+            LogError: `LOCKED`, `NOT_FOUND`, `READ_ONLY`, `IO`.
         """
         found = cls(path, root)
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC if sys.platform != "win32" else os.O_RDWR
@@ -56,8 +56,10 @@ class LogFile:
         except FileNotFoundError:
             raise LogError(f"there is no session log at {path}", code="NOT_FOUND") from None
         except OSError as exc:
+            refused = exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
             raise LogError(
-                f"the session log {path} cannot be opened for writing: {exc.strerror}", code="IO"
+                f"the session log {path} cannot be opened for writing: {exc.strerror}",
+                code="READ_ONLY" if refused else "IO",
             ) from exc
         if not lock.acquire(fd):
             os.close(fd)

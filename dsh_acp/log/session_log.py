@@ -9,8 +9,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from dsh_acp.errors import LogError
-from dsh_acp.log import validation
+from dsh_acp.log import repair, validation
 from dsh_acp.log.envelope import Event, SurfaceOp, make_event
+from dsh_acp.log.follow import Bell, Follower
 from dsh_acp.log.history import History
 from dsh_acp.log.load import LoadedLog
 from dsh_acp.log.logfile import UNWRITABLE, LogFile, disk_error
@@ -37,8 +38,8 @@ class SessionLog(History):
     """A live log: one writer, any number of followers, all in one thread.
 
     `on_pending` is called with a delay in seconds when chunks begin to wait; its owner then calls
-    `flush_due` after that delay. Without it nothing ever waits. `on_event` sees every event after
-    it is in the log.
+    `flush_due` after that delay. Without it nothing ever waits. `observers` see every appended
+    event (chunks aside) after it is in the log; they must not raise or append.
     """
 
     def __init__(
@@ -53,7 +54,8 @@ class SessionLog(History):
         self.first_live_seq = 0
         self.header_in_this_life = False
         self.on_pending: Callable[[float], None] | None = None
-        self.on_event: Callable[[Event], None] | None = None
+        self.observers: list[Callable[[Event], None]] = []
+        self.on_close: Callable[[], None] | None = None
         self.degraded: str | None = None
         """Why the log is only in memory although it should be on disk."""
         self._clock = clock
@@ -64,7 +66,7 @@ class SessionLog(History):
         self._closed = False
         self._synced = 0
         self._sync_done: anyio.Event | None = None
-        self._waiters: list[anyio.Event] = []
+        self._bell: Final = Bell()
         self._foreign: tuple[bytes, int] | None = None
         if file is None:
             self._memory += header.encode() + b"\n"
@@ -149,9 +151,9 @@ class SessionLog(History):
         self.commit(event, *plan)
         if event.type == RequestHeader.TYPE:
             self.header_in_this_life = True
-        self._announce()
-        if self.on_event is not None:
-            self.on_event(event)
+        self._bell.ring()
+        for observer in self.observers:
+            observer(event)
         return event
 
     def append_chunks(self, turn: int, step: int, chunks: Sequence[Chunk]) -> list[int]:
@@ -179,7 +181,7 @@ class SessionLog(History):
             self._starts.append(entry.seq)
         self.seq = first + len(chunks)
         self._relations.commit_chunks(self.seq - 1)
-        self._announce()
+        self._bell.ring()
         if self.on_pending is None:
             self.flush()
         elif arm:
@@ -301,22 +303,9 @@ class SessionLog(History):
             return file.read(from_offset - len(seed) + replaced)
         return seed[from_offset:] + file.read(replaced)
 
-    def follow(self, start_seq: int = 0) -> "Follower":
+    def follow(self, start_seq: int = 0) -> Follower:
         """A cursor that begins at `start_seq`."""
-        return Follower(self, start_seq)
-
-    def _announce(self) -> None:
-        if self._waiters:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                waiter.set()
-
-    async def _changed(self) -> None:
-        from anyio import Event as Gate
-
-        gate = Gate()
-        self._waiters.append(gate)
-        await gate.wait()
+        return Follower(self, self._bell, start_seq)
 
     def close(self) -> None:
         """Hand over what waits, release the lock, end the followers. Never raises."""
@@ -326,21 +315,29 @@ class SessionLog(History):
         self._closed = True
         if self._file is not None:
             self._file.close()
-        self._announce()
+        self._bell.ring()
+        if self.on_close is not None:
+            self.on_close()
 
     # ------------------------------------------------------------ seeding
 
     def adopt(self, loaded: LoadedLog) -> None:
         """Go on from a log that was read; what closes its last turn is written."""
         self.take_over(loaded)
-        if loaded.migrated and self._file is not None:
-            self._foreign = (b"".join(line + b"\n" for line in loaded.lines()), self._file.size)
-        for event in loaded.closers:
-            self._write(event.line + b"\n")
+        if self._file is None:
+            self._memory = bytearray(b"".join(line + b"\n" for line in loaded.lines()))
+        elif loaded.migrated:
+            # The file keeps the old forms; readers of `lines` get what this log is made of.
+            seed = b"".join(line + b"\n" for line in loaded.lines())
+            self._foreign = (seed, self._file.size)
+        self._write(b"".join(event.line + b"\n" for event in loaded.closers))
         self._begin_life()
 
     def inherit(self, entries: Iterable[Entry]) -> None:
-        """Begin with what a parent recorded; written as this session's own first lines."""
+        """Begin with what a parent recorded; written as this session's own first lines.
+
+        What the entries leave open is closed.
+        """
         lines: list[bytes] = []
         for entry in entries:
             if isinstance(entry, ChunkRow):
@@ -348,6 +345,9 @@ class SessionLog(History):
             else:
                 self.admit(entry)
             lines.append(entry.encode() + b"\n")
+        for event in list(repair.closers(self)):
+            self.admit(event)
+            lines.append(event.line + b"\n")
         self._write(b"".join(lines))
         self._begin_life()
 
@@ -393,28 +393,3 @@ def _joined(run: list[ChunkRow]) -> ChunkRow:
         first.id,
         first.name,
     )
-
-
-class Follower:
-    """A cursor over a log."""
-
-    def __init__(self, log: SessionLog, start_seq: int) -> None:
-        self._log = log
-        self.seq = start_seq
-        """The seq of the next event that `take` gives."""
-
-    @property
-    def closed(self) -> bool:
-        """Nothing more will come: the log is closed and everything was taken."""
-        return self._log.closed and self.seq >= self._log.seq
-
-    def take(self) -> list[Entry]:
-        """Everything past the cursor, which moves to the end."""
-        found = list(self._log.entries(self.seq))
-        self.seq = max(self.seq, self._log.seq)
-        return found
-
-    async def wait(self) -> None:
-        """Return when there is more to take, or the log is closed."""
-        while self.seq >= self._log.seq and not self._log.closed:
-            await self._log._changed()  # pyright: ignore[reportPrivateUsage]
