@@ -128,7 +128,8 @@ class Loop:
             await activity.check()
             if step >= self._parts.services.settings.max_requests_per_turn:
                 return MAX_REQUESTS
-            decision, assembly = await self._pre_step(target, turn, step + 1, activity)
+            must_run = step > 0 and ends is None
+            decision, assembly = await self._pre_step(target, turn, step + 1, must_run, activity)
             if isinstance(decision, Reject):
                 return BLOCKED
             if not decision.messages and (ends is not None or step == 0):
@@ -149,7 +150,7 @@ class Loop:
     # ------------------------------------------------------------ before a step
 
     async def _pre_step(
-        self, target: Target, turn: int, step: int, activity: Activity
+        self, target: Target, turn: int, step: int, must_run: bool, activity: Activity
     ) -> tuple[Enter | Reject, _Assembly]:
         parts = self._parts
         has_prompt = target == "next-turn" and bool(parts.inbox.pending("next-turn"))
@@ -158,7 +159,8 @@ class Loop:
             self._repetition.reset()
         parts.options.settle(has_prompt=has_prompt)
         assembly = _Assembly(*self._prompt.of(parts.services.tools))
-        proposed = (*claimed, *self._contexts())
+        # What surrounds the session is told along with something, and is no reason for a step.
+        proposed = (*claimed, *self._contexts()) if claimed or must_run else claimed
 
         async def default() -> Enter | Reject:
             return Enter(proposed)
