@@ -101,12 +101,15 @@ class Write(Builtin):
         return text_outcome(reading.envelope(path, "file", done), {"diffs": diffs})
 
     async def preview(self, args: "arguments.Write", ctx: ToolContext) -> tuple[FileDiff, ...]:
-        """The change against what is there now."""
+        """The change against what is there now; nothing for a call that would fail."""
         path = absolute(args.file_path, ctx.cwd)
-        current = await existing("write", path, ctx)
-        if current is None:
-            return (FileDiff(path, None, to_lf(args.content)),)
-        data = rewritten(path, current, args.content)
+        try:
+            current = await existing("write", path, ctx)
+            if current is None:
+                return (FileDiff(path, None, to_lf(args.content)),)
+            data = rewritten(path, current, args.content)
+        except ToolError:
+            return ()
         return file_diffs(path, shown(current), shown(FileRead(data, current.version)))
 
 
@@ -142,12 +145,15 @@ class Edit(Builtin):
         return text_outcome(f"{text} ({note}.)" if note else text, {"diffs": diffs})
 
     async def preview(self, args: "arguments.Edit", ctx: ToolContext) -> tuple[FileDiff, ...]:
-        """The change against what is there now."""
+        """The change against what is there now; nothing for a call that would fail."""
         path = absolute(args.file_path, ctx.cwd)
-        current = await existing("edit", path, ctx)
-        if current is None:
+        try:
+            current = await existing("edit", path, ctx)
+            if current is None:
+                return ()
+            data, _ = apply(path, current, args)
+        except ToolError:
             return ()
-        data, _ = apply(path, current, args)
         return file_diffs(path, shown(current), shown(FileRead(data, current.version)))
 
 

@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 _CRLF: Final = re.compile("\r\n")
-_ENDING: Final = re.compile("\r\n|\n|\r")
+_ENDING: Final = re.compile("\r?\n")
 _ALIGNED_LINES: Final = 20_000
 
 
@@ -45,22 +45,23 @@ class Normalised:
     def restore(self, start: int, end: int, replacement: str) -> str:
         """`replacement` for `text[start:end]`, with the endings of what it replaces.
 
-        Lines that stay keep their own ending; new ones get that of the line before them in the
-        replaced part, else of the nearest line, else the text's usual one.
+        Lines that stay keep their own ending; a new one ends as the line before it in the replaced
+        part, the first as the first line that was replaced.
         """
         if "\n" not in replacement or not self._removed:
             return replacement.replace("\n", self.ending) if self.ending == "\r" else replacement
         if self.is_uniform:
             return replacement.replace("\n", self.ending)
         first, last = self.to_original(start), self.to_original(end)
-        return _align(self.original[first:last], replacement, self._near(first))
+        return _align(self.original[first:last], replacement, self._near(last))
 
     def _near(self, position: int) -> str:
-        before = self.original.rfind("\n", 0, position)
-        if before >= 0:
-            return "\r\n" if self.original[before - 1 : before] == "\r" else "\n"
+        """The ending of the line at `position`, else of the one before."""
         after = _ENDING.search(self.original, position)
-        return after.group() if after is not None else self.ending
+        if after is not None:
+            return after.group()
+        before = self.original.rfind("\n", 0, position)
+        return "\r\n" if self.original[before - 1 : before] == "\r" else "\n"
 
 
 def to_lf(text: str) -> str:
@@ -68,15 +69,15 @@ def to_lf(text: str) -> str:
     return text.replace("\r\n", "\n") if "\r" in text else text
 
 
-def _align(stored: str, replacement: str, near: str) -> str:
-    old = _split(stored)
+def _align(stored: str, replacement: str, following: str) -> str:
+    """`replacement` with endings; `following` is that of the last stored line, beyond the part."""
+    old = [(line, ending or following) for line, ending in _split(stored)]
     new = replacement.split("\n")
     endings: list[str | None] = [None] * len(new)
     for old_at, new_at in _equal_lines([line for line, _ in old], new):
-        if old[old_at][1]:
-            endings[new_at] = old[old_at][1]
+        endings[new_at] = old[old_at][1]
     out: list[str] = []
-    current = old[0][1] or near
+    current = old[0][1]
     for line, ending in zip(new, endings, strict=True):
         current = ending or current
         out += [line, current]
