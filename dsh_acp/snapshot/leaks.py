@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 _SHAPES: Final = {
-    "an API key": re.compile(r"\b(?:sk|pk|rk)[-_](?:[a-z]+[-_])*[A-Za-z0-9]{16,}"),
+    "an API key": re.compile(r"\b(?:sk|pk|rk)[-_](?:[a-z0-9]+[-_])*[A-Za-z0-9]{16,}"),
     "an AWS key": re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
     "a GitHub token": re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{30,})"),
     "a Google key": re.compile(r"\bAIza[A-Za-z0-9_-]{30,}"),

@@ -1,0 +1,144 @@
+"""The proxy between a client and an agent, and the replay of what it wrote down."""
+
+import json
+from pathlib import Path
+import sys
+
+import anyio
+import pytest
+
+from dsh_acp.snapshot.client import Client
+from dsh_acp.snapshot.leaks import leaks, redact
+from dsh_acp.snapshot.runner import Options, Result, run
+from dsh_acp.snapshot.scenario import Scenario
+
+ENV = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+PROXY = "import sys; from dsh_acp.commands.snapshot import main; sys.exit(main(sys.argv[1:]))"
+
+
+async def record(out: Path, agent: list[str], cwd: Path) -> None:
+    argv = [sys.executable, "-c", PROXY, "proxy", "--out", str(out), "--", *agent]
+    env = ENV | {"MY_TOKEN": "hunter22222"}
+    async with Client.spawn(argv, cwd, env) as client:
+        await client.initialize()
+        sid = await client.new_session(cwd)
+        client.desk.script([{"kind": "allow_once"}])
+        await client.prompt(sid, f"hello from {cwd}, hunter22222")
+        await client.prompt(sid, "ask")
+        call = client.start_prompt(sid, "hang")
+        await client.until_update(sid, sessionUpdate="agent_message_chunk",
+                                  content={"type": "text", "text": "partial"})  # fmt: skip
+        client.cancel(sid)
+        await call.result()
+        assert client.text(sid).startswith(f"Echo: hello from {cwd}")
+        assert await client.close() == 0
+
+
+async def check(folder: Path) -> Result:
+    with anyio.fail_after(20):
+        return await run(Scenario(folder), Options())
+
+
+@pytest.fixture
+async def recording(tmp_path: Path, fake: list[str]) -> Path:
+    out, cwd = tmp_path / "acp" / "taped", tmp_path / "somewhere"
+    cwd.mkdir()
+    with anyio.fail_after(20):
+        await record(out, fake, cwd)
+    return out
+
+
+async def test_a_recording_holds_both_directions_without_paths_ids_and_secrets(recording: Path):
+    lines = [json.loads(line) for line in (recording / "wire.jsonl").read_text().splitlines()]
+    assert [line["from"] for line in lines[:4]] == ["client", "agent", "client", "agent"]
+    assert lines[2]["frame"]["params"] == {"cwd": "{{cwd}}", "mcpServers": []}
+    assert lines[3]["frame"]["result"] == {"sessionId": "{{sessionId}}"}
+    text = (recording / "wire.jsonl").read_text()
+    assert "Echo: hello from {{cwd}}, {{secret}}" in text
+    assert Scenario(recording).faults() == []
+
+
+async def test_the_same_agent_is_green(recording: Path):
+    result = await check(recording)
+    assert result.ok, (result.problems, result.differences)
+
+
+async def test_an_altered_agent_is_red_at_the_right_frame(
+    recording: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("FAKE_STYLE", "Other")
+    result = await check(recording)
+    (difference,) = result.differences
+    assert difference.path == "frame.params.update.content.text"
+    assert difference.line == 3
+    assert difference.got.startswith('"Other: hello')
+
+
+async def test_the_official_sdks_echo_agent_can_be_recorded_and_replayed(tmp_path: Path):
+    acp = pytest.importorskip("acp")
+    assert acp
+    agent = tmp_path / "echo_agent.py"
+    agent.write_text(ECHO)
+    cwd, out = tmp_path / "somewhere", tmp_path / "taped"
+    cwd.mkdir()
+    argv = [sys.executable, "-c", PROXY, "proxy", "--out", str(out), "--", sys.executable]
+    with anyio.fail_after(30):
+        async with Client.spawn([*argv, str(agent)], cwd, ENV) as client:
+            await client.initialize()
+            await client.prompt(await client.new_session(cwd), "hello")
+        assert (await check(out)).ok
+        agent.write_text(ECHO.replace("block.text", "block.text.upper()"))
+        (difference,) = (await check(out)).differences
+    assert difference.path == "frame.params.update.content.text"
+    assert (difference.expected, difference.got) == ('"hello"', '"HELLO"')
+
+
+ECHO = """
+import asyncio, uuid
+import acp
+from acp.schema import TextContentBlock
+
+
+class Echo(acp.Agent):
+    def on_connect(self, conn):
+        self.conn = conn
+
+    async def initialize(self, protocol_version, **kwargs):
+        return acp.InitializeResponse(protocol_version=protocol_version)
+
+    async def new_session(self, cwd, mcp_servers=None, **kwargs):
+        return acp.NewSessionResponse(session_id=uuid.uuid4().hex)
+
+    async def prompt(self, prompt, session_id, **kwargs):
+        for block in prompt:
+            chunk = acp.update_agent_message(acp.text_block(block.text))
+            await self.conn.session_update(session_id=session_id, update=chunk)
+        return acp.PromptResponse(stop_reason="end_turn")
+
+
+asyncio.run(acp.run_agent(Echo()))
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "key sk-abcdefghijklmnop1234",
+        "sk-ant-api03-abcdefghijklmnop1234",
+        "AKIAABCDEFGHIJKLMNOP",
+        "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "Authorization: Bearer abcdefghijklmnopqrstuvwxyz",
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "https://me:secret@example.org/",
+        "value hunter22222 of a variable",
+    ],
+)
+def test_secrets_are_found_by_shape_and_by_value(text: str):
+    environ = {"MY_API_KEY": "hunter22222", "PATH": "/usr/bin"}
+    assert leaks(f"fine\n{text}", environ)[0].startswith("line 2: ")
+    assert leaks(redact(text, environ), environ) == []
+
+
+def test_ordinary_text_is_no_secret():
+    text = '{"sha256":"%s","id":"call_00_abc","x":"risk-free task-oriented"}' % ("ab" * 32)
+    assert leaks(text, {"TOKEN": "short"}) == []
