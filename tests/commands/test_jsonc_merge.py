@@ -1,6 +1,6 @@
 import json
 
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 import pytest
 
 from dsh_acp.commands import jsonc
@@ -111,6 +111,7 @@ def written(draw, value):
     return f"{left}{','.join(parts)}{comma}{gap()}{right}"
 
 
+@settings(deadline=None)
 @given(data=st.data(), old=st.dictionaries(keys, values, max_size=4))
 def test_any_text_keeps_its_values_and_comments(data, old):
     text = data.draw(written(old))
