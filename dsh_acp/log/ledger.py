@@ -159,7 +159,7 @@ class Ledger:
             raise _Unsound(f"event {self.seq} is missing: a row from {line.seq0} is in its place")
         if not members or len(row.dt) != len(members) - 1:
             raise _Unsound(f"the packed row at event {self.seq} is malformed")
-        self._same_step(line.type, row.turn, row.step)
+        self._same_step(line.type, row.turn, row.step, line.seq0)
         self.seq += len(members)
 
     # ------------------------------------------------------------ turns and steps
@@ -176,7 +176,7 @@ class Ledger:
                 raise _Unsound(wrong)
             self.step, self._last_step, self.saw_step = at.step, at.step, True
         elif line.type == "step/end":
-            self._same_step(line.type, at.turn, at.step)
+            self._same_step(line.type, at.turn, at.step, line.seq)
             self.step = None
         else:
             if at.turn != self.turn or self.step is not None:
@@ -190,11 +190,11 @@ class Ledger:
             self._check_turn(line)
             return
         at = jsontext.decode(line.data, _place)
-        self._same_step(line.type, at.turn, at.step)
+        self._same_step(line.type, at.turn, at.step, line.seq)
 
-    def _same_step(self, what: str, turn: int, step: int) -> None:
+    def _same_step(self, what: str, turn: int, step: int, seq: int) -> None:
         if self.step is None or turn != self.turn or step != self.step:
-            raise _Unsound(f"{what} at event {self.seq} belongs to no open step")
+            raise _Unsound(f"{what} at event {seq} belongs to no open step")
 
     def _check_turn(self, line: Line) -> None:
         if self.turn is None:
