@@ -36,7 +36,7 @@ bench: $(STAMP)
 
 e2e-local: $(LOCAL_STAMP)
 	$(PYTEST) -m local_model $(ARGS)
-	$(BIN)/python -m dsh_acp demo --model local --lenient
+	$(BIN)/python -m dsh_acp demo --model local
 
 test-clients: $(STAMP)
 	$(PYTEST) tests/clients $(ARGS)
