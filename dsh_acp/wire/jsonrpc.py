@@ -93,6 +93,10 @@ Handler: TypeAlias = Callable[[Call], Awaitable[Any]]
 Translate: TypeAlias = Callable[[Exception], RpcError | None]
 
 
+async def _no_drain() -> None:
+    pass
+
+
 class _Pending:
     __slots__ = ("done", "response")
 
@@ -106,6 +110,7 @@ class Peer:
 
     `handlers` is read at each call, so it may be replaced while the connection lives.
     `translate` gives the error for an exception that is not an `RpcError`, or `None` for a bug.
+    `drain` waits while the other end reads slower than is written; whoever writes much awaits it.
     """
 
     def __init__(
@@ -113,8 +118,10 @@ class Peer:
         write: Callable[[bytes], None],
         handlers: Mapping[str, Handler],
         translate: Translate = lambda exc: None,
+        drain: Callable[[], Awaitable[None]] = _no_drain,
     ) -> None:
         self.write: Final = write
+        self.drain: Final = drain
         self.handlers = handlers
         self._translate: Final = translate
         self._tasks: TaskGroup | None = None

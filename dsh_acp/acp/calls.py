@@ -1,0 +1,163 @@
+"""The calls of a session as cards: a fold that the projection carries along.
+
+A call is shown when it is recorded, and before that when its arguments take long to arrive. It is
+changed when it begins to run and when it has its result, and closed as failed when it can no
+longer get one. Ids that a model uses twice are told apart for the editor.
+"""
+
+from collections.abc import Callable
+import logging
+from typing import Any, Final
+
+from msgspec import Struct
+
+from dsh_acp.acp.cards import fallback_card
+from dsh_acp.acp.updates import CallChanged, CallShown, Status, Update
+from dsh_acp.log.events import Event
+from dsh_acp.log.payloads import ToolCallEvent, ToolResultEvent
+from dsh_acp.messages import ToolResult, text_of
+from dsh_acp.tools.tool import Card, Kind, ToolSet
+
+_log = logging.getLogger(__name__)
+
+_SLOW_CALL_MS: Final = 400
+"""A call whose arguments take longer than this to arrive is shown before they are complete."""
+
+
+class _Call(Struct):
+    call_id: str
+    name: str
+    arguments: str
+    """`""` while they still arrive."""
+    is_started: bool = False
+
+    @property
+    def is_arriving(self) -> bool:
+        return not self.arguments
+
+
+class Calls:
+    """The fold. `tools` may be replaced while the session lives."""
+
+    def __init__(self, cwd: str, tools: ToolSet) -> None:
+        self._cwd: Final = cwd
+        self.tools = tools
+        self._open: dict[str, _Call] = {}
+        self._used_ids: set[str] = set()
+        self._arriving: dict[int, tuple[str, str, int]] = {}
+
+    def call_id(self, id: str) -> str:
+        """The editor's id for the model's open call of that id."""
+        call = self._open.get(id)
+        return call.call_id if call is not None else id
+
+    def is_open(self, id: str) -> bool:
+        """Whether the call was recorded and has no result yet."""
+        call = self._open.get(id)
+        return call is not None and not call.is_arriving
+
+    # ------------------------------------------------------------ life of a call
+
+    def arrive(self, index: int, id: str, name: str, first: int, last: int) -> list[Update]:
+        """A piece of the arguments of block `index`, which arrived from `first` to `last`."""
+        known_id, known_name, since = self._arriving.get(index, ("", "", first))
+        id, name = id or known_id, name or known_name
+        self._arriving[index] = (id, name, since)
+        known = self._open.get(id)
+        if not id or not name or last - since < _SLOW_CALL_MS or (known and known.is_arriving):
+            return []
+        call = self._admit(id, name, "")
+        return [CallShown(call.call_id, name, Card(title=name, kind=self._kind(name)))]
+
+    def record(self, event: ToolCallEvent, suffix: str) -> list[Update]:
+        """The call is recorded; it runs next, or is asked about."""
+        card = self._call_card(event.name, event.arguments)
+        arguments = event.arguments or "{}"
+        known = self._open.get(event.call_id)
+        if known is not None and known.is_arriving:
+            known.arguments = arguments
+            return [CallChanged(known.call_id, "pending", card, event.name)]
+        call = self._admit(event.call_id, event.name, arguments, suffix)
+        return [CallShown(call.call_id, event.name, card)]
+
+    def start(self, id: str) -> list[Update]:
+        """The call begins to run."""
+        call = self._open.get(id)
+        if call is None or call.is_started:
+            return []
+        call.is_started = True
+        return [CallChanged(call.call_id, "in_progress")]
+
+    def finish(self, event: Event, result: ToolResultEvent, suffix: str) -> list[Update]:
+        """The call has its result."""
+        if event.surface_op not in (None, "append"):
+            return []  # trimming rewrites history; it is not a second execution
+        block = next((b for b in result.message.content if isinstance(b, ToolResult)), None)
+        if block is None:
+            return []
+        found: list[Update] = []
+        call = self._open.pop(block.tool_call_id, None)
+        if call is None:
+            # Written by repair: the result of a call that was never recorded as started.
+            call = self._admit(block.tool_call_id, "", "{}", suffix)
+            del self._open[block.tool_call_id]
+            found.append(CallShown(call.call_id, "", fallback_card("", "")))
+        is_error = block.is_error is True
+        meta = result.meta if isinstance(result.meta, dict) else None
+        card = self._result_card(call, block, is_error, meta)
+        status: Status = "failed" if is_error or _exited_badly(card) else "completed"
+        output = text_of(block.content)
+        return [*found, CallChanged(call.call_id, status, card, output=output)]
+
+    def close_arriving(self) -> list[Update]:
+        """The attempt is over; calls whose arguments were still arriving will never run."""
+        self._arriving.clear()
+        return self._close(lambda call: call.is_arriving)
+
+    def close_all(self) -> list[Update]:
+        """The turn is over; nothing that is open will get a result."""
+        return self._close(lambda call: True)
+
+    def _close(self, which: Callable[[_Call], bool]) -> list[Update]:
+        closed = [id for id, call in self._open.items() if which(call)]
+        return [CallChanged(self._open.pop(id).call_id, "failed") for id in closed]
+
+    def _admit(self, id: str, name: str, arguments: str, suffix: str = "arriving") -> _Call:
+        public = id
+        if not public or public in self._used_ids:
+            public = f"{id or 'call'}.{suffix}"
+            while public in self._used_ids:
+                public += "+"
+        self._used_ids.add(public)
+        call = self._open[id] = _Call(public, name, arguments)
+        return call
+
+    # ------------------------------------------------------------ cards
+
+    def _kind(self, name: str) -> Kind | None:
+        return self._call_card(name, "").kind
+
+    def _call_card(self, name: str, arguments: str) -> Card:
+        tool = self.tools.get(name)
+        if tool is not None:
+            try:
+                return tool.call_card(arguments, self._cwd)
+            except Exception:  # noqa: BLE001 - a display fault must not starve what follows
+                _log.exception("the card of a call of %s failed", name)
+        return fallback_card(name, arguments)
+
+    def _result_card(
+        self, call: _Call, block: ToolResult, is_error: bool, meta: dict[str, Any] | None
+    ) -> Card:
+        tool = self.tools.get(call.name)
+        if tool is not None:
+            try:
+                return tool.result_card(call.arguments, block.content, is_error, meta, self._cwd)
+            except Exception:  # noqa: BLE001 - a display fault must not starve what follows
+                _log.exception("the card of a result of %s failed", call.name)
+        return Card(content=block.content)
+
+
+def _exited_badly(card: Card) -> bool:
+    terminal = card.terminal
+    return terminal is not None and bool(terminal.exit_code or terminal.signal)

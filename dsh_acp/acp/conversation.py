@@ -1,0 +1,383 @@
+"""One session at the editor: its log as updates, its prompts as answers.
+
+A single task follows the log with a cursor and writes what it says, in order, one write per
+batch. That is all the ordering there is: a prompt's answer is written when the cursor passes its
+turn's end, a permission question when the cursor has passed its call, and output of a running
+command when its card is out.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+import logging
+import sys
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from dsh_acp.acp import options
+from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.live import LiveCalls
+from dsh_acp.acp.pace import Pace
+from dsh_acp.acp.projection import Projection
+from dsh_acp.acp.prompts import Prompt, Prompts
+from dsh_acp.acp.updates import Chunk, Update, merged, settled
+from dsh_acp.acp.v1 import Codec
+from dsh_acp.agent.commands import CommandInfo
+from dsh_acp.agent.services import USER, Routes
+from dsh_acp.agent.session import Session
+from dsh_acp.log.events import Event
+from dsh_acp.log.packed import ChunkRow, Entry
+from dsh_acp.log.payloads import AssistantChunk, RequestHeader
+from dsh_acp.log.plugin_payloads import ApprovalPolicy, PermissionPreset, PlanMode, SandboxMode
+from dsh_acp.messages import Message
+from dsh_acp.tools.tool import Card, ToolSet
+from dsh_acp.wire.frames import INTERNAL_ERROR, RpcError
+from dsh_acp.wire.jsonrpc import Call, Peer
+
+_log = logging.getLogger(__name__)
+
+_CHOICES: Final = frozenset(
+    {
+        PermissionPreset.TYPE,
+        PlanMode.TYPE,
+        SandboxMode.TYPE,
+        ApprovalPolicy.TYPE,
+        RequestHeader.TYPE,
+    }
+)
+_CANCEL_SECONDS: Final = 6.0
+_SLICE: Final = 500
+_PATIENCE_S: Final = 0.01
+
+
+class Conversation:
+    """Follows one session for one client. `start` once everything before it is in `_cursor`."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        client: Client,
+        session: Session,
+        *,
+        tools: ToolSet,
+        routes: Routes,
+        codec: Codec,
+        projection: Projection,
+    ) -> None:
+        self.id: Final = session.id
+        self.client: Final = client
+        self.session: Final = session
+        self.tools = tools
+        self.announced: tuple[CommandInfo, ...] = ()
+        """The slash commands that the client was told of."""
+        self.admission: Final = anyio.Lock(fast_acquire=True)
+        self._admitting: set[anyio.CancelScope] = set()
+        self._peer: Final = peer
+        self._routes: Final = routes
+        self._codec: Final = codec
+        self._projection: Final = projection
+        log = session.log
+        self._prompts: Final = Prompts(log.header.seed_length or 0, log.last_turn)
+        self._cursor = 0
+        self._moved = anyio.Event()
+        self._ended = anyio.Event()
+        self._shown_choices: list[dict[str, Any]] = []
+        self._tasks: TaskGroup | None = None
+        self._calls: Final = LiveCalls(projection.calls, codec, self._write_now, self._later)
+        session.live = self._calls.output
+
+    # ------------------------------------------------------------ history
+
+    async def restore(self, *, replay: bool) -> None:
+        """Take in what the log already holds; with `replay` it is sent, else only remembered."""
+        updates: list[Update] = []
+        for count, entry in enumerate(self.session.log.entries(0), 1):
+            if isinstance(entry, Event):
+                self._prompts.seed(entry)
+            found = self._projection.apply(entry, replay=True)
+            if replay:
+                updates += found
+            self._cursor = entry.end_seq
+            if count % _SLICE == 0:
+                await anyio.lowlevel.checkpoint()
+        shown = merged(settled(updates))
+        for start in range(0, len(shown), _SLICE):
+            self._peer.write(b"".join(self._encoded(shown[start : start + _SLICE])))
+            await self._peer.drain()
+
+    def replay_again(self, projection: Projection, codec: Codec) -> None:
+        """Send the history once more, as far as it has been sent, in one step.
+
+        Through a projection of its own, so that the live one keeps its place.
+        """
+        updates: list[Update] = []
+        for entry in self.session.log.entries(0):
+            if entry.seq >= self._cursor:
+                break
+            updates += projection.apply(entry, replay=True)
+        shown = merged(settled(updates))
+        self._peer.write(b"".join(codec.encode(update) for update in shown))
+
+    # ------------------------------------------------------------ following
+
+    def start(self, tasks: TaskGroup) -> None:
+        """Follow the log from here on."""
+        self._tasks = tasks
+        self._shown_choices = self.choices()
+        tasks.start_soon(self._follow)
+
+    async def _follow(self) -> None:
+        follower = self.session.log.follow(self._cursor)
+        pace = Pace()
+        try:
+            while True:
+                entries = follower.take()
+                if entries:
+                    self._emit(entries)
+                    await self._peer.drain()
+                    if all(_is_streamed(entry) for entry in entries):
+                        await pace.after_chunks()
+                elif follower.closed:
+                    return
+                else:
+                    await follower.wait()
+        finally:
+            self._ended.set()
+            self._moved.set()
+
+    def _emit(self, entries: Sequence[Entry]) -> None:
+        lines: list[bytes] = []
+        updates: list[Update] = []
+        for entry in entries:
+            updates += self._projection.apply(entry)
+            if isinstance(entry, Event):
+                due = self._choices_changed() if entry.type in _CHOICES else b""
+                due += self._prompts.apply(entry)
+                if due:
+                    lines += self._encoded(merged(updates))
+                    lines.append(due)
+                    updates = []
+        lines += self._encoded(merged(updates))
+        lines += self._calls.flush()
+        self._cursor = entries[-1].end_seq
+        self._peer.write(b"".join(lines))
+        moved, self._moved = self._moved, anyio.Event()
+        moved.set()
+
+    def _encoded(self, updates: Sequence[Update]) -> Iterator[bytes]:
+        for update in updates:
+            try:
+                yield self._codec.encode(update)
+            except Exception:  # noqa: BLE001 - a display fault must not starve what follows
+                _log.exception("an update cannot be shown")
+
+    def _write_now(self, lines: Sequence[bytes]) -> bool:
+        """Write live lines if everything logged is out; otherwise they wait for the follower."""
+        if self._cursor < self.session.log.seq:
+            return False
+        self._peer.write(b"".join(lines))
+        return True
+
+    def _later(self, seconds: float, do: Callable[[], None]) -> None:
+        async def wait() -> None:
+            await anyio.sleep(seconds)
+            do()
+
+        if self._tasks is not None:
+            self._tasks.start_soon(wait)
+
+    async def passed(self, seq: int) -> None:
+        """Wait until everything before `seq` has been sent."""
+        while self._cursor < seq and not self._ended.is_set():
+            await self._moved.wait()
+
+    async def caught_up(self) -> None:
+        """Wait until everything logged so far has been sent."""
+        await self.passed(self.session.log.seq)
+
+    # ------------------------------------------------------------ choices
+
+    def choices(self) -> list[dict[str, Any]]:
+        """The configuration options as they are now."""
+        return options.config_options(self.session, self._routes)
+
+    def modes(self) -> dict[str, Any]:
+        """The modes as they are now."""
+        return options.modes(self.session)
+
+    def _choices_changed(self) -> bytes:
+        """The updates that tell a client of choices it has not been told of."""
+        before, now = self._shown_choices, self.choices()
+        if before == now:
+            return b""
+        self._shown_choices = now
+        lines = b""
+        if not before or before[0]["currentValue"] != now[0]["currentValue"]:
+            mode = {
+                "sessionUpdate": "current_mode_update",
+                "currentModeId": now[0]["currentValue"],
+            }
+            lines += self._codec.frame(mode)
+        update = {"sessionUpdate": "config_option_update", "configOptions": now}
+        return lines + self._codec.frame(update)
+
+    def announce_choices(self) -> bytes:
+        """The lines for what changed other than through the log; the caller writes them."""
+        return self._choices_changed()
+
+    def note(self, severity: str, title: str, description: str) -> bytes:
+        """A notice outside of the log, or the same in a message for clients without notices."""
+        if self.client.notices:
+            notice = {
+                "sessionUpdate": "notice",
+                "severity": severity,
+                "title": title,
+                "description": description,
+            }
+            return self._codec.frame(notice)
+        return self._codec.encode(Chunk("agent", f"note-{self._cursor}", f"{description}\n\n"))
+
+    def said(self, text: str) -> bytes:
+        """A line of the agent's outside of the log."""
+        return self._codec.encode(Chunk("agent", f"said-{self._cursor}", text))
+
+    def frame(self, update: dict[str, Any]) -> bytes:
+        """One `session/update` line for this session."""
+        return self._codec.frame(update)
+
+    def write(self, lines: bytes) -> None:
+        """Write lines of this session."""
+        self._peer.write(lines)
+
+    # ------------------------------------------------------------ prompts
+
+    def submit(self, call: Call, message: Message, *, steer: bool) -> None:
+        """Put a prompt into the inbox; its call is answered at the end of its turn.
+
+        Raises:
+            DshError: it cannot be queued.
+        """
+        prompt = Prompt(call, message.id)
+        self._prompts.add(prompt)
+        call.cancelled = lambda: self._cancel_prompt(prompt)
+        try:
+            if steer and self.session.status == "running":
+                self.session.steer(message)
+            else:
+                self.session.followup(message)
+        except BaseException:
+            self._prompts.drop(prompt)
+            raise
+        assert self._tasks is not None
+        self._tasks.start_soon(self._see_through, prompt)
+
+    async def _see_through(self, prompt: Prompt) -> None:
+        """Answer a prompt that no turn will end: the log failed, or it was left waiting."""
+        session = self.session
+        while prompt in self._prompts:
+            await session.when_idle()
+            await self.caught_up()
+            if prompt not in self._prompts:
+                return
+            if session.failure is not None:
+                error = RpcError(INTERNAL_ERROR, session.failure.message)
+                self._peer.write(self._prompts.settle(prompt, error))
+            elif session.log.closed:
+                self._peer.write(self._prompts.settle(prompt, "cancelled"))
+            elif any(message.id == prompt.message_id for message in session.pending()):
+                session.wake()
+                await anyio.sleep(_PATIENCE_S)
+            else:
+                error = RpcError(INTERNAL_ERROR, "The turn of this prompt ended without a result.")
+                self._peer.write(self._prompts.settle(prompt, error))
+
+    def admit(self) -> anyio.CancelScope:
+        """A scope for reading one prompt; cancelling the session's work cancels it."""
+        scope = anyio.CancelScope()
+        self._admitting.add(scope)
+        return scope
+
+    def admitted(self, scope: anyio.CancelScope) -> None:
+        """The prompt was read, or was not."""
+        self._admitting.discard(scope)
+
+    # ------------------------------------------------------------ stopping
+
+    def cancel(self) -> None:
+        """Stop what runs and drop what waits; all open prompts are answered `cancelled`.
+
+        Each of them is answered by its turn's end, or after a few seconds if that does not come.
+        """
+        for scope in self._admitting:
+            scope.cancel()
+        waiting = self._prompts.open
+        for prompt in waiting:
+            prompt.is_cancelled = True
+        self.session.abort(USER)
+        if waiting and self._tasks is not None:
+            self._tasks.start_soon(self._give_up_on, waiting)
+
+    def cancel_turn(self) -> None:
+        """The person cancelled a question: the turn ends, later prompts stay."""
+        self.session.abort(USER, keep_inbox=True)
+
+    def _cancel_prompt(self, prompt: Prompt) -> None:
+        if prompt not in self._prompts:
+            return
+        prompt.is_cancelled = True
+        if prompt.turn is None and self.session.parts.inbox.remove(prompt.message_id):
+            self.session.log.flush()
+        else:
+            self.session.abort(USER, keep_inbox=True)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._give_up_on, (prompt,))
+
+    async def _give_up_on(self, waiting: Sequence[Prompt]) -> None:
+        with anyio.move_on_after(_CANCEL_SECONDS):
+            while any(prompt in self._prompts for prompt in waiting):
+                await self._moved.wait()
+        for prompt in waiting:
+            self._peer.write(self._prompts.settle(prompt, "cancelled"))
+
+    async def close(self) -> None:
+        """Cancel, wait for the end of what ran, and release the log. Bounded in time."""
+        self.cancel()
+        await self.session.cancel(USER)
+        await self.session.close()
+        with anyio.move_on_after(1):
+            await self._ended.wait()
+        for prompt in self._prompts.open:
+            self._peer.write(self._prompts.settle(prompt, "cancelled"))
+
+    # ------------------------------------------------------------ a desk for questions
+
+    def public_call_id(self, call_id: str) -> str:
+        """The editor's id for a call."""
+        return self._projection.calls.call_id(call_id)
+
+    def subject(self, call_id: str, name: str, card: Card) -> dict[str, Any]:
+        """A call as the subject of a permission request."""
+        return self._codec.question(self.public_call_id(call_id), name, card)
+
+    async def ask(self, method: str, params: Any) -> bytes:
+        """A request to the client."""
+        return await self._peer.request(method, params)
+
+    # ------------------------------------------------------------ running calls
+
+    def call_started(self, call_id: str) -> None:
+        """A call begins to run; shown as soon as its card is out."""
+        self._calls.started(call_id)
+
+    def attach_terminal(self, call_id: str, terminal_id: str) -> None:
+        """Show the client's own terminal in a call's card."""
+        self._calls.attach(call_id, terminal_id)
+
+
+def _is_streamed(entry: Entry) -> bool:
+    return isinstance(entry, ChunkRow) or entry.type == AssistantChunk.TYPE
+
+
+def complain(sentence: str) -> None:
+    """A diagnostic for whoever reads the process's stderr."""
+    sys.stderr.write(f"dsh-acp: {sentence}\n")

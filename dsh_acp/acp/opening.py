@@ -1,0 +1,131 @@
+"""Opening sessions: from a client's params to a conversation that can be talked to."""
+
+from collections.abc import Sequence
+import os
+from typing import Final
+
+from msgspec import Struct
+
+from dsh_acp.acp.conversation import Conversation
+from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.host import Host
+from dsh_acp.acp.permission import EditorAsker
+from dsh_acp.acp.projection import Projection
+from dsh_acp.acp.servers import parse
+from dsh_acp.acp.terminals import ClientTerminals
+from dsh_acp.acp.v1 import Codec
+from dsh_acp.acp.world import EditorWorld
+from dsh_acp.agent.services import Services, SessionOptions
+from dsh_acp.agent.session import Session
+from dsh_acp.config import McpServerSettings
+from dsh_acp.llm.provider import Price
+from dsh_acp.log.session_log import SessionLog
+from dsh_acp.tools.tool import Tool, ToolSet, World
+from dsh_acp.wire.frames import INVALID_PARAMS, RpcError
+from dsh_acp.wire.jsonrpc import Peer
+
+
+class Place(Struct, frozen=True):
+    """Where a session works, and what it is connected to."""
+
+    cwd: str
+    directories: tuple[str, ...] | None
+    servers: tuple[McpServerSettings, ...]
+    problems: tuple[str, ...]
+
+
+def place(cwd: str, directories: Sequence[str] | None, servers: object) -> Place:
+    """The checked place.
+
+    Raises:
+        RpcError: `-32602`, a directory that is not absolute or not there.
+    """
+    if not os.path.isabs(cwd):  # noqa: PTH117 - the text is passed on as it is
+        raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path: {cwd}")
+    if not os.path.isdir(cwd):  # noqa: PTH112 - as above
+        raise RpcError(INVALID_PARAMS, f"cwd is not a directory: {cwd}")
+    for directory in directories or ():
+        if not os.path.isabs(directory):  # noqa: PTH117 - as above
+            raise RpcError(
+                INVALID_PARAMS, f"additionalDirectories must be absolute paths: {directory}"
+            )
+    found, problems = parse(servers)
+    listed = None if directories is None else tuple(directories)
+    return Place(cwd, listed, found, tuple(problems))
+
+
+class Opening:
+    """Makes conversations for one connection."""
+
+    def __init__(self, host: Host, peer: Peer) -> None:
+        self._host: Final = host
+        self._peer: Final = peer
+
+    def open(
+        self, log: SessionLog, place: Place, client: Client, provider: str, model: str
+    ) -> Conversation:
+        """A conversation over `log`; it does not follow it yet."""
+        host = self._host
+        settings = host.settings
+        tools: dict[str, Tool] = host.tools()
+        asker = EditorAsker()
+        terminals = self._terminals(log.header.id, client)
+        services = Services(
+            settings=settings,
+            store=host.store,
+            providers=host.routes,
+            tools=tools,
+            world=self._world(log.header.id, client, terminals),
+            asker=asker,
+            attachments=host.attachments,
+            hooks=host.hooks,
+        )
+        options = SessionOptions(
+            cwd=place.cwd,
+            provider=provider,
+            model=model,
+            effort=settings.effort,
+            preset=settings.permission,
+            additional_directories=place.directories,
+            max_tokens=settings.max_tokens,
+            llm_titles=True,
+        )
+        session = Session(log, services=services, options=options)
+        conversation = Conversation(
+            self._peer,
+            client,
+            session,
+            tools=tools,
+            routes=host.routes,
+            codec=self.codec(session.id, client),
+            projection=self.projection(session.id, place.cwd, tools),
+        )
+        asker.desk = conversation
+        if terminals is not None:
+            terminals.attach = conversation.attach_terminal
+        return conversation
+
+    def codec(self, session_id: str, client: Client) -> Codec:
+        """A codec for one session."""
+        return Codec(session_id, client, self._host.attachments.get)
+
+    def projection(self, session_id: str, cwd: str, tools: ToolSet) -> Projection:
+        """A projection for one session."""
+        routes = self._host.routes
+
+        def price(provider: str, model: str) -> Price | None:
+            found = routes.get(provider)
+            return None if found is None else found.model(model).price
+
+        return Projection(session_id, cwd, tools, price)
+
+    def _terminals(self, session_id: str, client: Client) -> ClientTerminals | None:
+        if not (self._host.settings.client_terminals and client.terminals):
+            return None
+        return ClientTerminals(session_id, self._peer.request)
+
+    def _world(self, session_id: str, client: Client, terminals: ClientTerminals | None) -> World:
+        local = self._host.world()
+        if not (client.reads_files or client.writes_files or terminals):
+            return local
+        return EditorWorld(session_id, client, self._peer.request, local, terminals)

@@ -1,0 +1,140 @@
+"""What a person sees change, in no protocol's words.
+
+The projection makes updates from log entries; the codec of each protocol version turns them into
+frames.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from dsh_acp.messages import ImageRef
+from dsh_acp.tools.tool import Card
+
+Role: TypeAlias = Literal["agent", "thought", "user"]
+Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed"]
+
+
+class Chunk(Struct, frozen=True):
+    """More text of one message."""
+
+    role: Role
+    message_id: str
+    text: str
+
+
+class Block(Struct, frozen=True):
+    """A piece of a message that is not text: an image, or a content block as the client sent it."""
+
+    role: Role
+    message_id: str
+    content: ImageRef | dict[str, Any]
+
+
+class CallShown(Struct, frozen=True):
+    """A call appears, pending."""
+
+    call_id: str
+    name: str
+    card: Card
+
+
+class CallChanged(Struct, frozen=True):
+    """A call has come further. `card` and `name` are given when there is more to show.
+
+    `output` is the result's text; `None` while there is no result.
+    """
+
+    call_id: str
+    status: Status
+    card: Card | None = None
+    name: str | None = None
+    output: str | None = None
+
+
+class Plan(Struct, frozen=True):
+    """The whole todo list: content and status of each line."""
+
+    entries: tuple[tuple[str, str], ...]
+
+
+class Title(Struct, frozen=True):
+    """The session's title, and when it was given (Unix milliseconds)."""
+
+    title: str
+    time: int
+
+
+class Used(Struct, frozen=True):
+    """Tokens in the context, of `size` (`None`: not known); costs by currency; the last call."""
+
+    used: int
+    size: int | None
+    costs: tuple[tuple[str, float], ...]
+    tokens: dict[str, int]
+
+
+class Notice(Struct, frozen=True):
+    """Something to know; `text` says it in a message, for clients that show no notices."""
+
+    severity: Literal["info", "warning", "error"]
+    title: str
+    description: str | None
+    message_id: str
+    text: str
+
+
+class Compaction(Struct, frozen=True):
+    """A compaction's state: `in_progress`, `completed`, `failed`."""
+
+    id: str
+    status: str
+    summary: str | None = None
+    error: str | None = None
+
+
+Update: TypeAlias = (
+    Chunk | Block | CallShown | CallChanged | Plan | Title | Used | Notice | Compaction
+)
+
+# ---------------------------------------------------------------- lists of updates
+
+
+def merged(updates: Iterable[Update]) -> list[Update]:
+    """`updates` with neighbouring chunks of one message joined."""
+    found: list[Update] = []
+    texts: list[str] = []
+    open_chunk: Chunk | None = None
+    for update in updates:
+        if (
+            open_chunk is not None
+            and isinstance(update, Chunk)
+            and update.message_id == open_chunk.message_id
+            and update.role == open_chunk.role
+        ):
+            texts.append(update.text)
+            continue
+        if open_chunk is not None and len(texts) > 1:
+            found[-1] = Chunk(open_chunk.role, open_chunk.message_id, "".join(texts))
+        found.append(update)
+        open_chunk = update if isinstance(update, Chunk) else None
+        texts = [update.text] if isinstance(update, Chunk) else []
+    if open_chunk is not None and len(texts) > 1:
+        found[-1] = Chunk(open_chunk.role, open_chunk.message_id, "".join(texts))
+    return found
+
+
+def settled(updates: Iterable[Update]) -> list[Update]:
+    """A replay without what a later update of it replaces: titles, usage, plans."""
+    listed = list(updates)
+    last: dict[type, int] = {
+        type(update): position
+        for position, update in enumerate(listed)
+        if isinstance(update, Title | Used | Plan)
+    }
+    return [
+        update
+        for position, update in enumerate(listed)
+        if last.get(type(update), position) == position
+    ]

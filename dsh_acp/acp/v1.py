@@ -1,0 +1,330 @@
+"""Protocol version 1 on the wire: updates as `session/update` frames.
+
+Text chunks are nearly all of the traffic, so their frames are put together from bytes that are
+prepared once per message.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dsh_acp.acp import cards
+from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.updates import (
+    Block,
+    CallChanged,
+    CallShown,
+    Chunk,
+    Compaction,
+    Notice,
+    Plan,
+    Title,
+    Update,
+    Used,
+)
+from dsh_acp.messages import ImageRef
+from dsh_acp.tools.tool import Card, TerminalView
+from dsh_acp.wire import frames
+
+ReadImage = Callable[[ImageRef], bytes]
+
+_KINDS: Final[Mapping[str, str]] = {
+    "agent": "agent_message_chunk",
+    "thought": "agent_thought_chunk",
+    "user": "user_message_chunk",
+}
+_STATUSES: Final = frozenset({"pending", "in_progress", "completed"})
+_RESULT_SHOWN: Final = 2_000
+_LIVE_SHOWN: Final = 8_000
+
+
+class Codec:
+    """Frames for one session and one client. Remembers which calls are shown as terminals."""
+
+    def __init__(self, session_id: str, client: Client, read_image: ReadImage) -> None:
+        self._client: Final = client
+        self._read_image: Final = read_image
+        self._prefix: Final = (
+            b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":'
+            % frames.encode(session_id)
+        )
+        self._chunk: tuple[str, str] = ("", "")
+        self._chunk_head = b""
+        self._chunk_tail = b""
+        self._terminals: set[str] = set()
+        self._streamed: dict[str, str] = {}
+        self._attached: set[str] = set()
+
+    def frame(self, update: Mapping[str, Any]) -> bytes:
+        """One `session/update` line."""
+        return self._prefix + frames.encode(update) + b"}}\n"
+
+    def encode(self, update: Update) -> bytes:
+        """The line for `update`; empty when this client does not show such things."""
+        match update:
+            case Chunk():
+                return self._text(update)
+            case CallShown():
+                return self.frame(self._call_shown(update))
+            case CallChanged():
+                return self.frame(self._call_changed(update))
+            case Block():
+                return self.frame(self._block(update))
+            case Plan():
+                return self.frame(_plan(update))
+            case Title():
+                return self.frame(
+                    {
+                        "sessionUpdate": "session_info_update",
+                        "title": update.title,
+                        "updatedAt": iso(update.time),
+                    }
+                )
+            case Used():
+                return self.frame(_used(update)) if update.size else b""
+            case Notice():
+                return self._notice(update)
+            case Compaction():
+                return self.frame(_compaction(update)) if self._client.compaction else b""
+
+    # ------------------------------------------------------------ messages
+
+    def _text(self, chunk: Chunk) -> bytes:
+        key = (chunk.role, chunk.message_id)
+        if key != self._chunk:
+            self._chunk = key
+            self._chunk_head = (
+                self._prefix
+                + b'{"sessionUpdate":"%b","content":{"type":"text","text":'
+                % _KINDS[chunk.role].encode()
+            )
+            self._chunk_tail = b'},"messageId":%b}}}\n' % frames.encode(chunk.message_id)
+        return self._chunk_head + frames.encode(chunk.text) + self._chunk_tail
+
+    def _block(self, block: Block) -> dict[str, Any]:
+        content = block.content
+        if isinstance(content, ImageRef):
+            content = self._image(content)
+        return {
+            "sessionUpdate": _KINDS[block.role],
+            "content": content,
+            "messageId": block.message_id,
+        }
+
+    def _image(self, image: ImageRef) -> dict[str, Any]:
+        from base64 import b64encode
+
+        from dsh_acp.errors import DshError
+
+        try:
+            data = self._read_image(image)
+        except (DshError, OSError):
+            return {"type": "text", "text": f"[image {image.name or image.attachment_id}]"}
+        return {
+            "type": "image",
+            "data": b64encode(data).decode("ascii"),
+            "mimeType": image.media_type,
+        }
+
+    def _notice(self, notice: Notice) -> bytes:
+        if not self._client.notices:
+            return (
+                self._text(Chunk("agent", notice.message_id, notice.text)) if notice.text else b""
+            )
+        update = {
+            "sessionUpdate": "notice",
+            "severity": notice.severity,
+            "title": notice.title,
+        }
+        if notice.description:
+            update["description"] = notice.description
+        return self.frame(update)
+
+    # ------------------------------------------------------------ calls
+
+    def _call_shown(self, shown: CallShown) -> dict[str, Any]:
+        update: dict[str, Any] = {
+            "sessionUpdate": "tool_call",
+            "toolCallId": shown.call_id,
+            "title": shown.card.title or shown.name or "Tool call",
+        }
+        if shown.name:
+            update["name"] = shown.name
+        update["kind"] = shown.card.kind or "other"
+        update["status"] = "pending"
+        self._describe(update, shown.call_id, shown.card)
+        return update
+
+    def _call_changed(self, changed: CallChanged) -> dict[str, Any]:
+        update: dict[str, Any] = {
+            "sessionUpdate": "tool_call_update",
+            "toolCallId": changed.call_id,
+        }
+        card = changed.card
+        if card is not None and card.title:
+            update["title"] = card.title
+        if card is not None and changed.output is None:
+            update["kind"] = card.kind or "other"
+            if changed.name:
+                update["name"] = changed.name
+        update["status"] = changed.status
+        if card is not None and changed.output is None:
+            self._describe(update, changed.call_id, card)
+        elif card is not None:
+            self._conclude(update, changed.call_id, card, changed.output or "", changed.status)
+        return update
+
+    def _describe(self, update: dict[str, Any], call_id: str, card: Card) -> None:
+        if card.raw_input is not None:
+            update["rawInput"] = card.raw_input
+        if card.locations:
+            update["locations"] = cards.locations(card.locations)
+        content = [cards.text_content(text) for text in cards.texts(card)]
+        content += cards.diffs(card.diffs)
+        if card.terminal is not None:
+            self._terminals.add(call_id)
+            if self._client.terminal_output:
+                content.append({"type": "terminal", "terminalId": call_id})
+                update["_meta"] = {
+                    "terminal_info": {"terminal_id": call_id, "cwd": card.terminal.cwd}
+                }
+        if content:
+            update["content"] = content
+
+    def _conclude(
+        self, update: dict[str, Any], call_id: str, card: Card, output: str, status: str
+    ) -> None:
+        if card.locations:
+            update["locations"] = cards.locations(card.locations)
+        was_terminal = call_id in self._terminals
+        self._terminals.discard(call_id)
+        streamed = self._streamed.pop(call_id, "")
+        if card.terminal is not None and was_terminal:
+            if call_id in self._attached:  # the client's own terminal shows everything
+                self._attached.discard(call_id)
+            elif self._client.terminal_output:
+                update["_meta"] = _terminal_end(call_id, card.terminal, bool(streamed))
+            elif card.terminal.output:
+                update["content"] = [cards.text_content(cards.fenced(card.terminal.output))]
+            update["rawOutput"] = _exit(card.terminal)
+            return
+        content = [cards.text_content(text) for text in cards.texts(card)]
+        content += cards.diffs(card.diffs)
+        if not content and (status == "failed" or card.content is not None):
+            content = [cards.text_content(cards.bounded(cards.plain(output)))] if output else []
+        if content:
+            update["content"] = content
+        if card.diffs and output:
+            update["rawOutput"] = {"result": output[:_RESULT_SHOWN]}
+
+    def question(self, call_id: str, name: str, card: Card) -> dict[str, Any]:
+        """A call as the subject of a permission request: all that is needed to judge it."""
+        found: dict[str, Any] = {
+            "toolCallId": call_id,
+            "title": card.title or name,
+            "kind": card.kind or "other",
+            "status": "pending",
+        }
+        if card.raw_input is not None:
+            found["rawInput"] = card.raw_input
+        if card.locations:
+            found["locations"] = cards.locations(card.locations)
+        content = [cards.text_content(text) for text in cards.texts(card)]
+        content += cards.diffs(card.diffs)
+        if content:
+            found["content"] = content
+        return found
+
+    # ------------------------------------------------------------ live terminals
+
+    def output(self, call_id: str, text: str) -> bytes:
+        """More output of a running call; empty when this call or client does not show it."""
+        if call_id not in self._terminals or call_id in self._attached:
+            return b""
+        before = self._streamed.get(call_id, "")
+        update: dict[str, Any] = {"sessionUpdate": "tool_call_update", "toolCallId": call_id}
+        if self._client.terminal_output:
+            self._streamed[call_id] = "…"
+            update["_meta"] = {"terminal_output": {"terminal_id": call_id, "data": text}}
+        else:
+            shown = self._streamed[call_id] = (before + text)[-_LIVE_SHOWN:]
+            update["content"] = [cards.text_content(cards.fenced(shown))]
+        return self.frame(update)
+
+    def attach(self, call_id: str, terminal_id: str) -> bytes:
+        """Show the client's own terminal in the card of a call."""
+        self._attached.add(call_id)
+        return self.frame(
+            {
+                "sessionUpdate": "tool_call_update",
+                "toolCallId": call_id,
+                "content": [{"type": "terminal", "terminalId": terminal_id}],
+            }
+        )
+
+
+def iso(milliseconds: int) -> str:
+    """A time as ISO 8601 in UTC with milliseconds: `2026-07-25T04:53:00.000Z`."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {
+        "sessionUpdate": "plan",
+        "entries": [
+            {
+                "content": content,
+                "priority": "medium",
+                "status": status if status in _STATUSES else "pending",
+            }
+            for content, status in plan.entries
+        ],
+    }
+
+
+def _used(used: Used) -> dict[str, Any]:
+    update: dict[str, Any] = {
+        "sessionUpdate": "usage_update",
+        "used": used.used,
+        "size": used.size,
+    }
+    if len(used.costs) == 1:
+        currency, amount = used.costs[0]
+        update["cost"] = {"amount": amount, "currency": currency}
+    if used.tokens:
+        update["_meta"] = {"dsh-acp": {"usage": used.tokens}}
+    return update
+
+
+def _compaction(compaction: Compaction) -> dict[str, Any]:
+    update: dict[str, Any] = {
+        "sessionUpdate": "compaction_update",
+        "compactionId": compaction.id,
+        "status": compaction.status,
+    }
+    if compaction.summary is not None:
+        update["summary"] = [{"type": "text", "text": compaction.summary}]
+    if compaction.error is not None:
+        update["error"] = compaction.error
+    return update
+
+
+def _exit(terminal: TerminalView) -> dict[str, Any]:
+    if terminal.exit_code is not None:
+        return {"exitCode": terminal.exit_code}
+    return {"signal": terminal.signal} if terminal.signal is not None else {}
+
+
+def _terminal_end(call_id: str, terminal: TerminalView, was_streamed: bool) -> dict[str, Any]:
+    meta: dict[str, Any] = {}
+    if terminal.output and not was_streamed:
+        data = cards.bounded(terminal.output)
+        meta["terminal_output"] = {"terminal_id": call_id, "data": data}
+    ending: dict[str, Any] = {"terminal_id": call_id}
+    if terminal.exit_code is not None:
+        ending["exit_code"] = terminal.exit_code
+    elif terminal.signal is not None:
+        ending["signal"] = terminal.signal
+    meta["terminal_exit"] = ending
+    return meta
