@@ -32,6 +32,7 @@ from dsh_acp.log.plugin_payloads import (
 )
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.log.surface import derive_event_message
+from dsh_acp.log.token_meter import price_message
 from dsh_acp.messages import UNSET, Message, new_id, source_kind
 
 _log = logging.getLogger(__name__)
@@ -246,7 +247,7 @@ class Compaction:
         surface = tuple(self._log.surface.nodes)
         found = await self._summariser.summarise(span.messages, focus)
         message = summary.checkpoint(found.texts, compaction_id, command_id, span.latest_request)
-        price = tokens.message_tokens(message)
+        price = price_message(message)
         if price >= span.tokens:
             raise CompactionError(
                 "summary is not smaller than the shadowed content "

@@ -132,7 +132,7 @@ class Loop:
             decision, assembly = await self._pre_step(target, turn, step + 1, must_run, activity)
             if isinstance(decision, Reject):
                 return BLOCKED
-            if not decision.messages and (ends is not None or step == 0):
+            if not decision.messages and not must_run:
                 return ends or COMPLETED
             step += 1
             reason = await self._step(turn, step, decision.messages, assembly, activity)

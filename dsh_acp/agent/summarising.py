@@ -10,13 +10,14 @@ from typing import Final
 import anyio
 from msgspec import Struct
 
-from dsh_acp.agent import summary, tokens
+from dsh_acp.agent import summary
 from dsh_acp.agent.options import Options
 from dsh_acp.agent.services import Routes
 from dsh_acp.errors import DshError, LlmError
 from dsh_acp.llm.assemble import Assembler
 from dsh_acp.llm.provider import Provider
 from dsh_acp.log.session_log import SessionLog
+from dsh_acp.log.token_meter import price_header, price_message
 from dsh_acp.messages import (
     CallConfig,
     EpochHeader,
@@ -60,11 +61,11 @@ class Summariser:
         """
         provider, header = self._envelope()
         ask = summary.instruction(focus)
-        overhead = tokens.header_tokens(header) + tokens.message_tokens(ask)
+        overhead = price_header(header) + price_message(ask)
         limit = self._room(provider, header, overhead)
-        total = sum(map(tokens.message_tokens, messages))
+        total = sum(map(price_message, messages))
         while True:
-            fitted = summary.fitted(messages, limit, tokens.message_tokens)
+            fitted = summary.fitted(messages, limit, price_message)
             if len(fitted) != len(messages) or limit < total:
                 header = EpochHeader(config=header.config, system=_SYSTEM)
             request = Request(self._log.header.id, header, (*fitted, ask), purpose="compaction")

@@ -1,65 +1,19 @@
 """How much of the window the history takes: the provider's count, or else an estimate.
 
-An estimate prices a piece of text at a quarter of its length in UTF-16 units. The provider's last
-usage is taken over it when it is higher, and only what came after is estimated.
+The provider's last usage is taken over an estimate when it is higher, and only what came after is
+estimated. Unlike the whole measurement of `log.token_meter`, whose prices it uses, this figure
+costs what is new: it is asked for before every step.
 """
 
 from typing import ClassVar
 
-from dsh_acp import jsontext
 from dsh_acp.agent.folds import Folds
 from dsh_acp.log.events import Event
 from dsh_acp.log.payloads import AssistantMessage, RequestHeader
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.log.surface import derive_event_message
-from dsh_acp.messages import (
-    Block,
-    EpochHeader,
-    Message,
-    Opaque,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
-
-_EACH = 4
-"""What a block, a message, the system prompt and the tool list cost beside their text."""
-
-
-def _quarter(text: str) -> int:
-    units = len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
-    return -(-units // 4)
-
-
-def block_tokens(block: Block | Opaque) -> int:
-    """The price of one block."""
-    match block:
-        case Text(text) | Reasoning(text):
-            return _quarter(text) + _EACH
-        case ToolCall():
-            return _quarter(block.name) + _quarter(block.arguments) + _EACH
-        case ToolResult():
-            return sum(map(block_tokens, block.content)) + _EACH
-        case Opaque():
-            return _EACH + _quarter(block.json.decode("utf-8", "replace"))
-        case _:
-            return _EACH + _quarter(jsontext.encode(block).decode())
-
-
-def message_tokens(message: Message) -> int:
-    """The price of one message."""
-    return sum(map(block_tokens, message.content)) + _EACH
-
-
-def header_tokens(header: EpochHeader | None) -> int:
-    """The price of system prompt, tools and framing."""
-    if header is None:
-        return 0
-    system = _quarter(header.system) + _EACH if header.system else 0
-    tools = _quarter(jsontext.encode(header.tools).decode()) + _EACH if header.tools else 0
-    return system + tools + sum(map(message_tokens, (*header.prefix, *header.suffix)))
+from dsh_acp.log.token_meter import price_header, price_message
+from dsh_acp.messages import Usage
 
 
 class TokenFold:
@@ -84,7 +38,7 @@ class TokenFold:
                 self._usage = (event.seq, usage)
             case RequestHeader(header=header):
                 self._usage = None
-                self._header = header_tokens(header)
+                self._header = price_header(header)
             case _:
                 pass
         self._anchor = None
@@ -94,7 +48,7 @@ class TokenFold:
         found = self._prices.get(seq)
         if found is None:
             message = derive_event_message(self._log.event(seq))
-            found = self._prices[seq] = 0 if message is None else message_tokens(message)
+            found = self._prices[seq] = 0 if message is None else price_message(message)
         return found
 
     @property

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from dsh_acp import jsontext
-from dsh_acp.agent import tokens
 from dsh_acp.log.events import Event, Replace
 from dsh_acp.log.payloads import ToolResultEvent
 from dsh_acp.log.plugin_payloads import CompactionPrune, ShadowedRange
 from dsh_acp.log.session_log import SessionLog
+from dsh_acp.log.token_meter import price_message
 from dsh_acp.messages import Message
 
 THRESHOLD: Final = 8192
@@ -81,7 +81,7 @@ def _trim(log: SessionLog, event: Event) -> bool:
     short = shortened_message(result.message)
     if short is None:
         return False
-    price = tokens.message_tokens(result.message)
+    price = price_message(result.message)
     span = ShadowedRange(event.seq, event.seq)
     log.append(CompactionPrune(span, (event.seq,), price))
     log.append(

@@ -280,6 +280,17 @@ class Patience:
         return 0.5
 
 
+class Gate:
+    """A place where the test is told, and where nothing goes on."""
+
+    def __init__(self) -> None:
+        self.reached = anyio.Event()
+
+    async def __call__(self, *_: Any) -> Any:
+        self.reached.set()
+        await anyio.sleep_forever()
+
+
 # ---------------------------------------------------------------- sessions
 
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 import contextlib
 from typing import Any
 
-from agent_bench import Bench, Person, Reply, calls, ends, failure, results, text, types
+from agent_bench import Bench, Gate, Person, Reply, calls, ends, failure, results, text, types
 import anyio
 import pytest
 
@@ -16,17 +16,6 @@ from dsh_acp.tools.tool import Outcome
 
 def note(words: str) -> Message:
     return Message.user((Text(words),))
-
-
-class Gate:
-    """A place in a script where the test is told, and where nothing goes on."""
-
-    def __init__(self) -> None:
-        self.reached = anyio.Event()
-
-    async def __call__(self, *_: Any) -> Any:
-        self.reached.set()
-        await anyio.sleep_forever()
 
 
 def before_the_first_byte(bench: Bench, gate: Gate) -> Awaitable[None]:
