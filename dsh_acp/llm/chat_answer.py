@@ -157,9 +157,10 @@ class ChatAnswer:
 
     def _content(self, text: str, out: list[Chunk]) -> None:
         if self._filter.is_idle and "<" not in text:
+            self._filter.shown.append(text)
             self._say(text, out)
-            return
-        self._parts(self._filter.feed(text), out)
+        else:
+            self._parts(self._filter.feed(text), out)
 
     def _parts(self, parts: Sequence[Any], out: list[Chunk]) -> None:
         for part in parts:

@@ -25,6 +25,7 @@ class ChatStream:
     """Feed it the body; it gives chunks. Nothing follows the `Finish`, and there is always one.
 
     `tools` are those of the request: with them, calls that leaked into the content are read back.
+    `request_id`, when the response's head names one, goes into failures.
     """
 
     def __init__(
@@ -32,10 +33,9 @@ class ChatStream:
         place: Place,
         tools: Sequence[ToolSchema] = (),
         new_id: Callable[[], str] = new_call_id,
-        request_id: str | None = None,
     ) -> None:
+        self.request_id: str | None = None
         self._place = place
-        self._request_id = request_id
         self._answer = ChatAnswer(place, tools, new_id)
         self._sse = SseDecoder()
         self._kind: Literal["events", "json", "page"] | None = None
@@ -173,14 +173,14 @@ class ChatStream:
         self._fail("TRANSPORT" if self._answer.is_silent else "STREAM_CLOSED", text, out)
 
     def _fail(self, code: str, message: str, out: list[Chunk]) -> None:
-        id = self._request_id or UNSET
+        id = self.request_id or UNSET
         failure = Failure(message=self._place.clean(message), code=code, request_id=id)
         out.extend(self.fail(failure))
 
     def _complain(self, value: Any, out: list[Chunk]) -> None:
         from dsh_acp.llm.failures import from_stream
 
-        out.extend(self.fail(from_stream(self._place, value, self._request_id)))
+        out.extend(self.fail(from_stream(self._place, value, self.request_id)))
 
     def _whole(self, body: bytes, out: list[Chunk]) -> None:
         """A body of JSON instead of events: one answer, or one value in each line."""
@@ -201,7 +201,7 @@ class ChatStream:
         from dsh_acp.llm.failures import from_page
 
         page = body[:100_000].decode("utf-8", "replace")
-        out.extend(self.fail(from_page(self._place, page, self._request_id)))
+        out.extend(self.fail(from_page(self._place, page, self.request_id)))
 
 
 def _json_or_text(data: bytes) -> Any:

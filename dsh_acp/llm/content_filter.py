@@ -19,6 +19,8 @@ class ContentFilter:
     Thinking in tags is recognised at the very beginning only. Calls are recognised when
     `types_of` is given; see `leaked_calls.read`. Markup that turns out not to be a call comes
     back as text. `is_broken` says that a call was begun in special tokens and never finished.
+
+    While it `is_idle`, text without a `<` may go around it, and must then be added to `shown`.
     """
 
     def __init__(self, types_of: Callable[[str], Mapping[str, str] | None] | None) -> None:
@@ -30,8 +32,10 @@ class ContentFilter:
         self._markup: Markup | None = None
         self._searched = 0
         self._skips_blank = False
+        self.shown: list[str] = []
+        self._counted = 0
         self._fences = 0
-        self._line = ""
+        self._ticks = ""
 
     @property
     def is_idle(self) -> bool:
@@ -114,7 +118,7 @@ class ContentFilter:
         at = held.find("<") if self._types_of is not None else -1
         while at >= 0:
             before, rest = held[:at], held[at:]
-            if self._may_call(before):
+            if not self._is_fenced(before):
                 for markup in MARKUPS:
                     if rest.startswith(markup.opens) and self._fits(markup, before):
                         self._text(before.rstrip(), found)
@@ -162,12 +166,21 @@ class ContentFilter:
         known = all(self._types_of(call.name) is not None for call in calls)
         return calls if known else []
 
-    def _may_call(self, before: str) -> bool:
-        return (self._fences + before.count("```")) % 2 == 0
+    def _is_fenced(self, before: str) -> bool:
+        """Whether what follows `before` stands in a fenced code block."""
+        for text in self.shown[self._counted :]:
+            self._fences, self._ticks = _fences(self._fences, self._ticks + text)
+        self._counted = len(self.shown)
+        return _fences(self._fences, self._ticks + before)[0] % 2 == 1
 
     def _fits(self, markup: Markup, before: str) -> bool:
-        line = before.rpartition("\n")[2] if "\n" in before else self._line + before
-        return markup.is_special or not line.strip()
+        """Whether `markup` may begin after `before`: what anybody may write needs its own line."""
+        line = before
+        for text in reversed(self.shown):
+            if markup.is_special or "\n" in line or line.strip():
+                break
+            line = text + line
+        return markup.is_special or not line.rpartition("\n")[2].strip()
 
     def _text(self, text: str, found: list[Part]) -> None:
         if self._skips_blank:
@@ -176,8 +189,7 @@ class ContentFilter:
                 return
             self._skips_blank = False
         if text:
-            self._fences += text.count("```")
-            self._line = text.rpartition("\n")[2] if "\n" in text else self._line + text[-80:]
+            self.shown.append(text)
             found.append(Text(text))
 
     def _think(self, text: str, found: list[Part]) -> None:
@@ -188,6 +200,13 @@ class ContentFilter:
             self._skips_blank = False
         if text:
             found.append(Reasoning(text))
+
+
+def _fences(count: int, text: str) -> tuple[int, str]:
+    """How many fences there are with `text`, and the backticks at its end that are none yet."""
+    count += text.count("```")
+    ticks = len(text) - len(text.rstrip("`"))
+    return count, "`" * (ticks % 3)
 
 
 def _overlap(text: str, tag: str) -> int:

@@ -1,13 +1,28 @@
-"""Where a call goes, as far as sentences about it need to know."""
+"""Where a call goes: addresses, and what sentences about a call need to know."""
 
 import re
 from typing import Final
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from dsh_acp import jsontext
 
 _QUOTED_LIMIT: Final = 400
+
+
+def is_loopback(url: str) -> bool:
+    """Whether `url` names this machine."""
+    host = (urlsplit(url).hostname or "").lower()
+    return host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.")
+
+
+def join(base_url: str, path: str) -> str:
+    """`path` under `base_url`, before its query if it has one."""
+    base, mark, query = base_url.partition("?")
+    base = base.rstrip("/")
+    whole = base if base.endswith(path) else base + path
+    return whole + mark + query
 
 
 class Place(Struct, frozen=True):
