@@ -115,10 +115,11 @@ class Attachments:
         temporary = path.with_name(f"{digest}.{secrets.token_hex(6)}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with temporary.open("xb", opener=_private) as file:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(fd, "wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(fd)
             temporary.replace(path)
             _sync_folder(path.parent)
         except OSError as exc:
@@ -160,10 +161,6 @@ def _corrupt(ref: ImageRef, why: str) -> LogError:
     return LogError(
         f"the attachment {ref.attachment_id} is corrupt: {why}", code="ATTACHMENT_CORRUPT"
     )
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _sync_folder(folder: Path) -> None:

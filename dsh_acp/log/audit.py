@@ -277,9 +277,7 @@ class _Audit:
             if attempt is not None:
                 self._request(attempt, log is not None)
             entry = next(entries, None)
-            if isinstance(entry, ChunkRow):
-                self._live.admit_row(entry)
-            elif entry is not None:
+            if entry is not None:
                 self._live.admit(entry)
 
     def _request(self, attempt: Attempt, with_live: bool) -> None:

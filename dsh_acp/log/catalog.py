@@ -12,14 +12,15 @@ import secrets
 from typing import Final
 
 import msgspec
-from msgspec import Struct, UnsetType, structs
+from msgspec import Struct, UnsetType
 
 from dsh_acp import jsontext
 from dsh_acp.errors import LogError
 from dsh_acp.log import lock
 from dsh_acp.log.envelope import Event, decode_event
+from dsh_acp.log.packed import Entry
 from dsh_acp.log.paths import LOG_NAME
-from dsh_acp.log.payloads import TurnStart, UserMessage
+from dsh_acp.log.payloads import TurnStart
 from dsh_acp.log.plugin_payloads import SessionOptionsEvent, SessionTitle
 from dsh_acp.log.validation import SessionHeader, decode_session_header
 
@@ -51,69 +52,86 @@ class _Record(Struct, frozen=True, omit_defaults=True):
 
 
 _record: Final = msgspec.json.Decoder(_Record)
-_INTERESTING: Final = frozenset(
+NOTABLE_TYPES: Final = frozenset(
     {"turn/start", "turn/end", "user/message", "session/title", "session/options"}
 )
-_PREFIXES: Final = tuple(b'{"type":"' + kind.encode() + b'"' for kind in _INTERESTING)
+"""The types that a summary depends on."""
+
+_PREFIXES: Final = tuple(b'{"type":"' + kind.encode() + b'"' for kind in NOTABLE_TYPES)
 
 
 class Tracker:
     """The summary of one session, as a fold of its events."""
 
     def __init__(self, header: SessionHeader) -> None:
-        self.summary: SessionSummary = SessionSummary(
+        self._header = header
+        self._cwd = header.cwd
+        self._updated = header.created_at
+        self._title: str | None = None
+        self._titled = False
+        self._turns = 0
+        self._directories: tuple[str, ...] = ()
+        self._has_input = False
+
+    @classmethod
+    def of(cls, header: SessionHeader, entries: Iterable[Entry]) -> "Tracker":
+        """The fold of `entries`."""
+        tracker = cls(header)
+        for entry in entries:
+            if entry.type in NOTABLE_TYPES and isinstance(entry, Event):
+                tracker.feed(entry)
+        return tracker
+
+    def summary(self) -> SessionSummary:
+        """The summary so far."""
+        header = self._header
+        return SessionSummary(
             id=header.id,
             created_at_ms=header.created_at,
-            updated_at_ms=header.created_at,
-            cwd=header.cwd,
+            updated_at_ms=self._updated,
+            cwd=self._cwd,
+            title=self._title,
+            turns=self._turns,
             parent=header.parent_session,
             origin=header.origin,
+            additional_directories=self._directories,
+            has_input=self._has_input,
         )
-        self._titled = False
 
     def feed(self, event: Event) -> bool:
         """Take in one event; whether the summary changed in a way worth writing down."""
         kind = event.type
-        if kind not in _INTERESTING:
-            return False
-        payload, known = event.payload, self.summary
+        if kind == "user/message":
+            self._updated = event.time
+            return not self._has_input and self._input(event)
+        if kind == "turn/end":
+            self._updated = event.time
+            return True
+        payload = event.payload
         if isinstance(payload, TurnStart):
-            self.summary = structs.replace(known, turns=payload.turn)
+            self._turns = payload.turn
             return False
-        if isinstance(payload, UserMessage):
-            return self._input(payload, event.time)
         if isinstance(payload, SessionTitle):
-            self._titled = True
-            self.summary = structs.replace(known, title=payload.title)
+            self._title, self._titled = payload.title, True
         elif isinstance(payload, SessionOptionsEvent):
-            self._options(payload)
-        else:
-            self.summary = structs.replace(known, updated_at_ms=event.time)
+            if not isinstance(payload.cwd, UnsetType):
+                self._cwd = payload.cwd
+            if not isinstance(payload.additional_directories, UnsetType):
+                self._directories = payload.additional_directories
         return True
 
-    def _input(self, payload: UserMessage, time: int) -> bool:
-        known = self.summary
+    def _input(self, event: Event) -> bool:
+        payload = event.payload
         try:
             if payload.message.source.get("kind") != "user":
                 return False
-            title = known.title
-            if title is None:
-                words = " ".join(payload.message.text.split())
-                title = words[:_TITLE_LENGTH].rstrip() or None
+            words = " ".join(payload.message.text.split())
         except msgspec.MsgspecError:
             return False
-        self.summary = structs.replace(
-            known, has_input=True, title=title, updated_at_ms=max(time, known.updated_at_ms)
-        )
-        return not known.has_input
-
-    def _options(self, payload: SessionOptionsEvent) -> None:
-        known = self.summary
-        if not isinstance(payload.cwd, UnsetType):
-            known = structs.replace(known, cwd=payload.cwd)
-        if not isinstance(payload.additional_directories, UnsetType):
-            known = structs.replace(known, additional_directories=payload.additional_directories)
-        self.summary = known
+        self._has_input = True
+        if not self._titled:
+            self._title = words[:_TITLE_LENGTH].rstrip() or None
+        return True
 
 
 def summarise(path: Path) -> SessionSummary | None:
@@ -131,7 +149,7 @@ def summarise(path: Path) -> SessionSummary | None:
                 tracker.feed(decode_event(line))
             except (jsontext.DecodeError, msgspec.ValidationError):
                 break
-    return tracker.summary
+    return tracker.summary()
 
 
 class Catalog:

@@ -10,11 +10,12 @@ from itertools import islice
 from typing import cast
 
 import msgspec
+from msgspec import UNSET
 
 from dsh_acp.log.envelope import Event
 from dsh_acp.log.packed import ChunkRow, Entry
 from dsh_acp.log.payloads import RequestContext, RequestHeader
-from dsh_acp.log.relations import Position, Relations
+from dsh_acp.log.relations import RULED_TYPES, Position, Relations
 from dsh_acp.log.surface import Span, Surface, derive_event_message
 from dsh_acp.log.validation import refused
 from dsh_acp.messages import EpochHeader, Message
@@ -110,31 +111,54 @@ class History:
     @property
     def open_turn(self) -> int | None:
         """The turn that is open."""
-        return self._relations.at.turn
+        return self._relations.turn
 
     @property
     def open_step(self) -> int | None:
         """The step that is open."""
-        return self._relations.at.step
+        return self._relations.step
 
     @property
     def last_turn(self) -> int:
         """The number of the last turn that was opened; 0 before the first."""
-        return self._relations.at.last_turn
+        return self._relations.last_turn
 
     # ------------------------------------------------------------ writing
 
-    def admit(self, event: Event) -> None:
-        """Check `event` against the folds, then take it in.
+    def admit(self, entry: Entry) -> None:
+        """Check an entry against the folds, then take it in.
 
         Raises:
             LogError: `INVALID_EVENT`, it breaks a rule of the surface or lacks a number.
             InvariantError: it may not come here.
         """
-        self.commit(event, *self.plan(event))
+        if isinstance(entry, ChunkRow):
+            if entry.seq0 != self.seq:
+                raise refused(
+                    f"session event seq {entry.seq0} is not contiguous; expected {self.seq}"
+                )
+            end = entry.end_seq
+            self._relations.advance_chunks(entry.turn, entry.step, end - 1)
+            self._entries.append(entry)
+            self._starts.append(entry.seq0)
+            self.seq = end
+        elif (
+            entry.seq == self.seq
+            and entry.type not in RULED_TYPES
+            and entry.placement is UNSET
+            and entry.sources is UNSET
+        ):
+            # No fold has an opinion on most events.
+            self._entries.append(entry)
+            self._starts.append(entry.seq)
+            self.seq += 1
+        else:
+            self.commit(entry, self.plan(entry))
 
-    def plan(self, event: Event) -> tuple[Span | None, Position]:
-        """The changes that `event` makes, for `commit`. Changes nothing.
+    def plan(self, event: Event) -> Span | None:
+        """Check `event`; the place that it takes on the surface, for `commit`.
+
+        The relations move past the event already; `abandon` takes them back.
 
         Raises:
             LogError: `INVALID_EVENT`, it breaks a rule of the surface or lacks a number.
@@ -142,39 +166,28 @@ class History:
         """
         span = self.surface.plan(event, self.seq, self.event)
         try:
-            position = self._relations.plan(event)
+            if event.type == "request/header" and not isinstance(event.payload, RequestHeader):
+                raise refused('session event "request/header" has an invalid payload')
+            self._relations.advance(event)
         except msgspec.ValidationError as exc:
             raise refused(f'session event "{event.type}" has an invalid payload: {exc}') from None
-        if event.type == "request/header" and not isinstance(event.payload, RequestHeader):
-            raise refused('session event "request/header" has an invalid payload')
-        return span, position
+        return span
 
-    def commit(self, event: Event, span: Span | None, position: Position) -> None:
+    def abandon(self, position: Position) -> None:
+        """Forget a planned event: it did not get into the log."""
+        self._relations.rewind(position, self.seq - 1)
+
+    def commit(self, event: Event, span: Span | None) -> None:
         """Take in a planned event."""
         self._entries.append(event)
         self._starts.append(event.seq)
         self.seq += 1
-        self._relations.commit(event.seq, position)
         if span is not None:
             self.surface.apply(event, span)
         elif event.type == "request/header":
             self._header_event = event
         elif event.type == "request/context" and isinstance(event.payload, RequestContext):
             self._context_event = event
-
-    def admit_row(self, row: ChunkRow) -> None:
-        """Check a packed row, then take it in.
-
-        Raises:
-            InvariantError: its step is not open.
-        """
-        if row.seq0 != self.seq:
-            raise refused(f"session event seq {row.seq0} is not contiguous; expected {self.seq}")
-        self._relations.check_chunks(row.turn, row.step)
-        self._relations.commit_chunks(row.end_seq - 1)
-        self._entries.append(row)
-        self._starts.append(row.seq0)
-        self.seq = row.end_seq
 
     def take_over(self, other: "History") -> None:
         """Continue from the entries and folds of `other`, which is not used any more."""

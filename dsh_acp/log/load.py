@@ -5,8 +5,9 @@ else: committed facts are gone, and the log is refused rather than guessed at.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +17,7 @@ from dsh_acp.errors import InvariantError, LogError
 from dsh_acp.log import migration, repair
 from dsh_acp.log.envelope import PAYLOADS, Event
 from dsh_acp.log.history import History
-from dsh_acp.log.packed import ChunkRow, Entry, MalformedRow, decode_entry
+from dsh_acp.log.packed import STARTS, Entry, MalformedRow, decode_entry, decode_row
 from dsh_acp.log.validation import (
     SessionHeader,
     check_event,
@@ -52,21 +53,22 @@ def scan(data: bytes, *, placeholders: bool = False) -> Scan:
         return Scan(header, entries, committed, b"")
     expected = 0
     issue = ""
-    for number, line in enumerate(lines[1:], 1):
+    for line in islice(lines, 1, None):
         try:
-            entry = decode_entry(line)
+            entry = decode_row(line) if line[:21] in STARTS else decode_entry(line)
         except (MalformedRow, jsontext.DecodeError, msgspec.ValidationError):
+            number = len(entries) + 1
             issue = f"corrupt session log: unparsable committed event at line {number}"
             break
         if entry.seq != expected:
             issue = (
-                f"corrupt session log: seq gap in committed region at line {number}"
+                f"corrupt session log: seq gap in committed region at line {len(entries) + 1}"
                 f" (expected {expected}, got {entry.seq})"
             )
             break
         entries.append(entry)
         expected = entry.end_seq
-        committed += len(line) + 1
+    committed += sum(map(len, islice(lines, 1, len(entries) + 1))) + len(entries)
     if issue and any(_is_turn_end(line) for line in lines[len(entries) + 1 :]):
         raise LogError(issue, code="CORRUPT")
     return Scan(header, entries, committed, data[committed:])
@@ -131,11 +133,18 @@ def load(
             code="CORRUPT",
         )
     _check_version(expected_id or session_id, found.header.version, path)
-    entries = migration.migrate(session_id, found.entries)
     log = LoadedLog(found.header, path)
-    log.migrated = entries is not found.entries
+    try:
+        _fold(log, session_id, found.entries)
+    except LogError:
+        # Old forms break rules, so only a log that breaks one is searched for them.
+        entries = migration.migrate(session_id, found.entries)
+        if entries is found.entries:
+            raise
+        log = LoadedLog(found.header, path)
+        log.migrated = True
+        _fold(log, session_id, entries)
     log.committed, log.torn = found.committed, found.torn
-    _fold(log, session_id, entries)
     log.stored_seq = log.seq
     if close:
         log.closers = tuple(repair.closers(log))
@@ -144,25 +153,23 @@ def load(
     return log
 
 
+_CHECKED: Final = frozenset({"user/message", "assistant/message", "tool/result", "request/header"})
+
+
 def _fold(log: LoadedLog, session_id: str, entries: list[Entry]) -> None:
+    admit = log.admit
     try:
         for entry in entries:
-            if isinstance(entry, ChunkRow):
-                log.admit_row(entry)
-                continue
             kind = entry.type
-            if kind not in PAYLOADS and not entry.ignorable:
-                raise LogError(
-                    f'session "{session_id}" contains event type "{kind}" (seq {entry.seq})'
-                    " unknown to this harness and not marked ignorable; refusing to interpret"
-                    " the log — it was likely written by a newer harness",
-                    code="UNKNOWN_EVENT",
-                )
             if kind in _CHECKED:
-                check_event(entry, f"seed {kind} at index {entry.seq}")
-            log.admit(entry)
+                check_event(cast(Event, entry), f"seed {kind} at index {entry.seq}")
+            elif kind not in PAYLOADS and isinstance(entry, Event) and not entry.ignorable:
+                raise _unknown(session_id, entry)
+            elif kind == "turn/end" and not migration.is_current(cast(Event, entry)):
+                raise _invalid(session_id, f"turn/end at index {entry.seq} has no valid reason")
+            admit(entry)
     except LogError as exc:
-        if exc.code == "UNKNOWN_EVENT":
+        if exc.code != "INVALID_EVENT":
             raise
         text = str(exc)
         if not text.startswith("seed "):
@@ -172,7 +179,13 @@ def _fold(log: LoadedLog, session_id: str, entries: list[Entry]) -> None:
         raise _invalid(session_id, exc.detail) from exc
 
 
-_CHECKED: Final = frozenset({"user/message", "assistant/message", "tool/result", "request/header"})
+def _unknown(session_id: str, event: Event) -> LogError:
+    return LogError(
+        f'session "{session_id}" contains event type "{event.type}" (seq {event.seq})'
+        " unknown to this harness and not marked ignorable; refusing to interpret the log — it was"
+        " likely written by a newer harness",
+        code="UNKNOWN_EVENT",
+    )
 
 
 def _invalid(session_id: str, text: str) -> LogError:

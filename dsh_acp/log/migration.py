@@ -67,7 +67,7 @@ def migrate(session_id: str, entries: list[Entry]) -> list[Entry]:
             _refuse(session_id, entry)
             if kind == "steering/message":
                 changed[k] = _migrated(session_id, entry, entries, changed)
-        elif kind in _MAY_BE_OLD and not _is_current(entry):
+        elif kind in _MAY_BE_OLD and not is_current(entry):
             changed[k] = _migrated(session_id, entry, entries, changed)
     if not changed:
         return entries
@@ -93,7 +93,8 @@ def _refuse(session_id: str, event: Event) -> None:
         )
 
 
-def _is_current(event: Event) -> bool:
+def is_current(event: Event) -> bool:
+    """Whether `event`, of a type that changed, has today's form."""
     data = cast(bytes, event.raw)
     try:
         if event.type == "turn/start":

@@ -22,30 +22,93 @@ RowKind: TypeAlias = Literal["text", "reasoning", "tool-call"]
 MINIMUM: Final = 3
 """Runs below this length are written as plain events."""
 
-TAGS: Final = (b'{"type":"text-chunks"', b'{"type":"reasoning-ch', b'{"type":"tool-call-ch')
-"""How packed rows begin, when their keys are in the format's order."""
+_KINDS: Final[dict[str, RowKind]] = {
+    "text-chunks": "text",
+    "reasoning-chunks": "reasoning",
+    "tool-call-chunks": "tool-call",
+}
+STARTS: Final = frozenset(
+    (b'{"type":"text-chunks"', b'{"type":"reasoning-ch', b'{"type":"tool-call-ch')
+)
+"""The first 21 bytes of a packed row, when its keys are in the format's order."""
 
 
-class ChunkRow(Struct, frozen=True, gc=False):
-    """A run of compatible deltas: one kind, turn, step, index and, for calls, id and name.
+class Run(Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
+    """A row's `data`. A call has `id`, `args` and perhaps `name`; text and reasoning, `texts`."""
 
-    `dt` holds the time differences between members, so it is one shorter than `texts`.
-    """
-
-    kind: RowKind
-    seq0: int
-    time0: int
     turn: int
     step: int
     index: int
     dt: Sequence[int]
-    texts: Sequence[str]
-    id: str | None = None
-    name: str | None = None
-    line: bytes = b""
-    """The row's line on disk when it was read from one."""
+    id: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    args: Sequence[str] | UnsetType = UNSET
+    texts: Sequence[str] | UnsetType = UNSET
 
-    type: str = "assistant/chunk"
+
+class ChunkRow(
+    Struct,
+    frozen=True,
+    gc=False,
+    eq=False,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    rename={"line": "(line)"},
+):
+    """A run of compatible deltas: one kind, turn, step, index and, for calls, id and name.
+
+    `time0` is the first member's time, `dt` the differences between members' times; it is one
+    shorter than `texts`.
+    """
+
+    type: str
+    seq0: int
+    time0: int
+    data: Run
+    line: bytes = b""
+    """The row's line on disk, once there is one."""
+
+    @property
+    def kind(self) -> RowKind:
+        """What the members are pieces of."""
+        return _KINDS[self.type]
+
+    @property
+    def turn(self) -> int:
+        """The turn of all members."""
+        return self.data.turn
+
+    @property
+    def step(self) -> int:
+        """The step of all members."""
+        return self.data.step
+
+    @property
+    def index(self) -> int:
+        """The block of all members."""
+        return self.data.index
+
+    @property
+    def dt(self) -> Sequence[int]:
+        """Time differences between members."""
+        return self.data.dt
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The members; for a call, pieces of its arguments."""
+        data = self.data
+        found = data.args if isinstance(data.texts, UnsetType) else data.texts
+        return () if isinstance(found, UnsetType) else found
+
+    @property
+    def id(self) -> str | None:
+        """The call's id."""
+        return None if isinstance(self.data.id, UnsetType) else self.data.id
+
+    @property
+    def name(self) -> str | None:
+        """The tool's name; absent as long as the provider has not named it."""
+        return None if isinstance(self.data.name, UnsetType) else self.data.name
 
     @property
     def seq(self) -> int:
@@ -73,15 +136,13 @@ class ChunkRow(Struct, frozen=True, gc=False):
             yield self._chunk(text)
 
     def _chunk(self, text: str) -> Chunk:
-        if self.kind == "text":
-            return TextDelta(self.index, text)
-        if self.kind == "reasoning":
-            return ReasoningDelta(self.index, text)
+        data, kind = self.data, self.kind
+        if kind == "text":
+            return TextDelta(data.index, text)
+        if kind == "reasoning":
+            return ReasoningDelta(data.index, text)
         return ToolCallDelta(
-            index=self.index,
-            id=self.id or "",
-            name=UNSET if self.name is None else self.name,
-            arguments_delta=text,
+            index=data.index, id=self.id or "", name=data.name, arguments_delta=text
         )
 
     def events(self) -> Iterator[Event]:
@@ -91,90 +152,62 @@ class ChunkRow(Struct, frozen=True, gc=False):
             if k:
                 time += self.dt[k - 1]
             payload = AssistantChunk(self.turn, self.step, self._chunk(text))
-            yield make_event(AssistantChunk.TYPE, self.seq0 + k, time, jsontext.encode(payload))
+            yield make_event(AssistantChunk.TYPE, self.seq0 + k, time, payload.encode())
 
     def part(self, start: int, end: int) -> "ChunkRow":
         """The members from `start` to before `end`, counted from the row's first."""
         return ChunkRow(
-            self.kind,
+            self.type,
             self.seq0 + start,
             self.time0 + sum(self.dt[:start]),
-            self.turn,
-            self.step,
-            self.index,
-            self.dt[start : max(start, end - 1)],
-            self.texts[start:end],
-            self.id,
-            self.name,
+            self._run(self.dt[start : max(start, end - 1)], self.texts[start:end]),
         )
+
+    def _run(self, dt: Sequence[int], members: Sequence[str]) -> Run:
+        data = self.data
+        call = not isinstance(data.args, UnsetType)
+        return Run(
+            data.turn,
+            data.step,
+            data.index,
+            dt,
+            data.id,
+            data.name,
+            members if call else UNSET,
+            UNSET if call else members,
+        )
+
+    def joined(self, rows: "Sequence[ChunkRow]") -> "ChunkRow":
+        """This row, which is the first of `rows`, with the others' members behind its own."""
+        if len(rows) == 1:
+            return self
+        texts: list[str] = []
+        dt: list[int] = []
+        end = 0
+        for row in rows:
+            if texts:
+                dt.append(row.time0 - end)
+            texts.extend(row.texts)
+            dt.extend(row.dt)
+            end = row.end_time
+        return ChunkRow(self.type, self.seq0, self.time0, self._run(dt, texts))
 
     def encode(self) -> bytes:
         """The row's line, without the newline."""
-        if self.line:
-            return self.line
-        data: _CallData | _TextData
-        if self.kind == "tool-call":
-            name = UNSET if self.name is None else self.name
-            data = _CallData(
-                turn=self.turn,
-                step=self.step,
-                index=self.index,
-                dt=self.dt,
-                id=self.id or "",
-                name=name,
-                args=self.texts,
-            )
-        else:
-            data = _TextData(self.turn, self.step, self.index, self.dt, self.texts)
-        line = jsontext.encode(_Row(f"{self.kind}-chunks", self.seq0, self.time0, data))
-        force_setattr(self, "line", line)
-        return line
+        if not self.line:
+            force_setattr(self, "line", jsontext.encode(self))
+        return self.line
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ChunkRow) and self.encode() == other.encode()
+
+    def __hash__(self) -> int:
+        return hash(self.encode())
 
 
 Entry: TypeAlias = Event | ChunkRow
 
-
-class _TextData(Struct, frozen=True, forbid_unknown_fields=True):
-    turn: int
-    step: int
-    index: int
-    dt: Sequence[int]
-    texts: Sequence[str]
-
-
-class _CallData(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    turn: int
-    step: int
-    index: int
-    dt: Sequence[int]
-    id: str
-    name: str | UnsetType = UNSET
-    args: Sequence[str]
-
-
-class _Row(Struct, frozen=True):
-    type: str
-    seq0: int
-    time0: int
-    data: _TextData | _CallData
-
-
-class _TextRow(Struct, frozen=True, forbid_unknown_fields=True):
-    type: Literal["text-chunks", "reasoning-chunks"]
-    seq0: int
-    time0: int
-    data: _TextData
-
-
-class _CallRow(Struct, frozen=True, forbid_unknown_fields=True):
-    type: Literal["tool-call-chunks"]
-    seq0: int
-    time0: int
-    data: _CallData
-
-
-_text_row: Final = msgspec.json.Decoder(_TextRow)
-_call_row: Final = msgspec.json.Decoder(_CallRow)
+_row: Final = msgspec.json.Decoder(ChunkRow)
 _loose: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -189,46 +222,35 @@ def decode_row(line: bytes) -> ChunkRow:
         MalformedRow: `malformed <tag> storage row: <why>`.
         jsontext.DecodeError: not JSON.
     """
-    call = line.startswith(b'{"type":"tool-call-chunks"') or b'"tool-call-chunks"' in line[:80]
     try:
-        if call:
-            found = jsontext.decode(line, _call_row)
-            data = found.data
-            name = None if isinstance(data.name, UnsetType) else data.name
-            row = ChunkRow(
-                "tool-call",
-                found.seq0,
-                found.time0,
-                data.turn,
-                data.step,
-                data.index,
-                data.dt,
-                data.args,
-                data.id,
-                name,
-                line,
-            )
-        else:
-            text = jsontext.decode(line, _text_row)
-            body = text.data
-            row = ChunkRow(
-                "text" if text.type == "text-chunks" else "reasoning",
-                text.seq0,
-                text.time0,
-                body.turn,
-                body.step,
-                body.index,
-                body.dt,
-                body.texts,
-                line=line,
-            )
+        try:
+            row = _row.decode(line)
+        except msgspec.ValidationError:
+            raise
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            row = jsontext.decode(line, _row)
     except msgspec.ValidationError:
         raise MalformedRow(_why(line)) from None
-    if len(row.dt) != len(row.texts) - 1 or row.seq0 < 0:
+    data = row.data
+    if row.type == "tool-call-chunks":
+        members, stray = data.args, data.texts is not UNSET or data.id is UNSET
+    else:
+        members, stray = data.texts, not (data.args is data.id is data.name is UNSET)
+    if (
+        stray
+        or isinstance(members, UnsetType)
+        or len(data.dt) != len(members) - 1
+        or row.seq0 < 0
+        or row.seq0 > _FAR
+        or not -_FAR < row.time0 < _FAR
+    ):
         raise MalformedRow(_why(line))
-    if row.end_seq > jsontext.MAX_SAFE_INTEGER or abs(row.time0) > jsontext.MAX_SAFE_INTEGER:
-        raise MalformedRow(_why(line))
+    force_setattr(row, "line", line)
     return row
+
+
+_FAR: Final = jsontext.MAX_SAFE_INTEGER - 2**32
+"""No row within this bound can have a member beyond the safe integers."""
 
 
 def _why(line: bytes) -> str:
@@ -292,7 +314,7 @@ def _all_strings(values: list[object]) -> bool:
 def is_row(line: bytes) -> bool:
     """Whether `line` is a packed row, in whatever order its keys come."""
     if line.startswith(b'{"type":'):
-        return line[:21] in TAGS
+        return line[:21] in STARTS
     try:
         tag = bytes(jsontext.decode(line, _loose).get("type", b""))
     except (msgspec.ValidationError, jsontext.DecodeError):
@@ -313,42 +335,15 @@ def decode_entry(line: bytes) -> Entry:
 
 def compatible(a: ChunkRow, b: ChunkRow) -> bool:
     """Whether `b` continues `a` as one run."""
+    left, right = a.data, b.data
     return (
-        a.end_seq == b.seq0
-        and a.kind == b.kind
-        and a.index == b.index
-        and a.step == b.step
-        and a.turn == b.turn
-        and a.id == b.id
-        and a.name == b.name
-    )
-
-
-def join(rows: Sequence[ChunkRow]) -> ChunkRow:
-    """One row of compatible rows, in order."""
-    first = rows[0]
-    if len(rows) == 1:
-        return first
-    texts: list[str] = []
-    dt: list[int] = []
-    end = 0
-    for row in rows:
-        if texts:
-            dt.append(row.time0 - end)
-        texts.extend(row.texts)
-        dt.extend(row.dt)
-        end = row.end_time
-    return ChunkRow(
-        first.kind,
-        first.seq0,
-        first.time0,
-        first.turn,
-        first.step,
-        first.index,
-        dt,
-        texts,
-        first.id,
-        first.name,
+        a.type == b.type
+        and a.end_seq == b.seq0
+        and left.index == right.index
+        and left.step == right.step
+        and left.turn == right.turn
+        and left.id == right.id
+        and left.name == right.name
     )
 
 
@@ -359,7 +354,7 @@ def pack(entries: Sequence[Entry]) -> list[Entry]:
 
     def close() -> None:
         if run:
-            row = join(run)
+            row = run[0].joined(run)
             if len(row.texts) >= MINIMUM:
                 found.append(row)
             else:
@@ -392,11 +387,13 @@ def as_row(event: Event) -> ChunkRow | None:
 def chunk_row(seq: int, time: int, turn: int, step: int, chunk: Chunk) -> ChunkRow | None:
     """A delta as a row of one; `None` for chunks that never pack."""
     if isinstance(chunk, TextDelta):
-        return ChunkRow("text", seq, time, turn, step, chunk.index, (), (chunk.text,))
+        run = Run(turn, step, chunk.index, (), texts=(chunk.text,))
+        return ChunkRow("text-chunks", seq, time, run)
     if isinstance(chunk, ReasoningDelta):
-        return ChunkRow("reasoning", seq, time, turn, step, chunk.index, (), (chunk.text,))
+        run = Run(turn, step, chunk.index, (), texts=(chunk.text,))
+        return ChunkRow("reasoning-chunks", seq, time, run)
     if isinstance(chunk, ToolCallDelta):
-        name = None if isinstance(chunk.name, UnsetType) else chunk.name
-        texts = (chunk.arguments_delta,)
-        return ChunkRow("tool-call", seq, time, turn, step, chunk.index, (), texts, chunk.id, name)
+        members = (chunk.arguments_delta,)
+        run = Run(turn, step, chunk.index, (), chunk.id, chunk.name, members)
+        return ChunkRow("tool-call-chunks", seq, time, run)
     return None

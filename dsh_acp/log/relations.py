@@ -1,10 +1,10 @@
 """The order of events: turns, steps and calls open and close in pairs.
 
-An incremental validator. `plan` checks an event against the state without changing it; `commit`
-makes the planned state current. Cost per event, and per packed row, is constant.
+An incremental validator: `advance` checks one event and moves the state past it, or raises and
+leaves the state as it was. Cost per event, and per packed row, is constant.
 """
 
-from typing import Final, NamedTuple, cast
+from typing import Final, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -59,13 +59,8 @@ _call: Final = msgspec.json.Decoder(_Call)
 _result: Final = msgspec.json.Decoder(_Result)
 
 
-class Position(NamedTuple):
-    """Where the log stands: what is open, and the last numbers given."""
-
-    turn: int | None = None
-    step: int | None = None
-    last_turn: int = 0
-    last_step: int = 0
+Position: TypeAlias = tuple[int | None, int | None, int, int]
+"""Open turn, open step, last turn, last step."""
 
 
 def violation(text: str) -> InvariantError:
@@ -78,18 +73,30 @@ def _null(number: int | None) -> str:
 
 
 class Relations:
-    """The state of the validator after the events so far."""
+    """The state after the events so far: what is open, and the last numbers given."""
 
-    __slots__ = ("_calls", "_last_seq", "_planned_call", "at")
+    __slots__ = ("_calls", "_last_seq", "last_step", "last_turn", "step", "turn")
 
     def __init__(self) -> None:
-        self.at = Position()
+        self.turn: int | None = None
+        self.step: int | None = None
+        self.last_turn = 0
+        self.last_step = 0
         self._calls: set[str] = set()
         self._last_seq = -1
-        self._planned_call: str | None = None
 
-    def plan(self, event: Event) -> Position:
-        """The position after `event`; pass it to `commit` once the event is in the log.
+    @property
+    def position(self) -> Position:
+        """The state as a value, for `rewind`."""
+        return (self.turn, self.step, self.last_turn, self.last_step)
+
+    def rewind(self, position: Position, last_seq: int) -> None:
+        """Forget the event after `last_seq`: it did not get into the log."""
+        self.turn, self.step, self.last_turn, self.last_step = position
+        self._last_seq = last_seq
+
+    def advance(self, event: Event) -> None:
+        """Check `event` and move past it.
 
         Raises:
             InvariantError: the event may not come here.
@@ -97,105 +104,89 @@ class Relations:
         """
         if event.seq <= self._last_seq:
             raise violation(f"seq must strictly increase: saw {event.seq} after {self._last_seq}")
-        self._planned_call = None
         rule = _RULES.get(event.type)
-        return self.at if rule is None else rule(self, event)
+        if rule is not None:
+            rule(self, event)
+        self._last_seq = event.seq
 
-    def commit(self, seq: int, position: Position) -> None:
-        """`position`, planned for the event at `seq`, is now current."""
-        if position.step != self.at.step:
-            self._calls.clear()
-        if self._planned_call is not None:
-            self._calls.add(self._planned_call)
-        self._last_seq = seq
-        self.at = position
-
-    def check_chunks(self, turn: int, step: int) -> None:
-        """Chunks of `turn` and `step` may come here.
+    def advance_chunks(self, turn: int, step: int, last_seq: int) -> None:
+        """Move past chunks of `turn` and `step`, up to `last_seq`.
 
         Raises:
             InvariantError: that step is not open.
         """
-        at = self.at
-        if turn != at.turn or step != at.step:
-            self._names("assistant/chunk", turn, step)
-
-    def commit_chunks(self, last_seq: int) -> None:
-        """Chunks up to `last_seq` are in the log."""
+        self._names("assistant/chunk", turn, step)
         self._last_seq = last_seq
 
     def _names(self, type: str, turn: int, step: int) -> None:
-        at = self.at
-        if turn != at.turn or step != at.step or at.step is None:
+        if turn != self.turn or step != self.step or self.step is None:
             raise violation(
                 f"{type} names turn {turn}/step {step}"
-                f" but open is turn {_null(at.turn)}/step {_null(at.step)}"
+                f" but open is turn {_null(self.turn)}/step {_null(self.step)}"
             )
 
-    def turn_start(self, event: Event) -> Position:
-        turn, at = _turn.decode(event.raw).turn, self.at
-        if at.turn is not None:
-            raise violation(f"turn/start {turn} while turn {at.turn} is still open")
-        if turn != at.last_turn + 1:
-            raise violation(f"turn/start expected turn {at.last_turn + 1}, got {turn}")
-        return Position(turn, None, turn, 0)
+    def turn_start(self, event: Event) -> None:
+        turn = _turn.decode(event.raw).turn
+        if self.turn is not None:
+            raise violation(f"turn/start {turn} while turn {self.turn} is still open")
+        if turn != self.last_turn + 1:
+            raise violation(f"turn/start expected turn {self.last_turn + 1}, got {turn}")
+        self.turn = self.last_turn = turn
+        self.last_step = 0
 
-    def turn_end(self, event: Event) -> Position:
-        turn, at = _turn.decode(event.raw).turn, self.at
-        if turn != at.turn:
-            raise violation(f"turn/end {turn} does not match open turn {_null(at.turn)}")
-        if at.step is not None:
-            raise violation(f"turn/end {turn} while step {at.step} is still open")
-        return Position(None, None, at.last_turn, at.last_step)
+    def turn_end(self, event: Event) -> None:
+        turn = _turn.decode(event.raw).turn
+        if turn != self.turn:
+            raise violation(f"turn/end {turn} does not match open turn {_null(self.turn)}")
+        if self.step is not None:
+            raise violation(f"turn/end {turn} while step {self.step} is still open")
+        self.turn = None
 
-    def step_start(self, event: Event) -> Position:
-        found, at = _step.decode(event.raw), self.at
-        if found.turn != at.turn:
-            raise violation(f"step/start in turn {found.turn} but open turn is {_null(at.turn)}")
-        if at.step is not None:
-            raise violation(f"step/start {found.step} while step {at.step} is still open")
-        if found.step != at.last_step + 1:
+    def step_start(self, event: Event) -> None:
+        found = _step.decode(event.raw)
+        step = found.step
+        if found.turn != self.turn:
+            raise violation(f"step/start in turn {found.turn} but open turn is {_null(self.turn)}")
+        if self.step is not None:
+            raise violation(f"step/start {step} while step {self.step} is still open")
+        if step != self.last_step + 1:
             raise violation(
-                f"step/start expected step {at.last_step + 1}"
-                f" in turn {found.turn}, got {found.step}"
+                f"step/start expected step {self.last_step + 1} in turn {found.turn}, got {step}"
             )
-        return Position(at.turn, found.step, at.last_turn, found.step)
+        self.step = self.last_step = step
+        self._calls.clear()
 
-    def step_end(self, event: Event) -> Position:
-        found, at = _step.decode(event.raw), self.at
-        self._names(event.type, found.turn, found.step)
-        return Position(at.turn, None, at.last_turn, at.last_step)
-
-    def in_step(self, event: Event) -> Position:
+    def step_end(self, event: Event) -> None:
         found = _step.decode(event.raw)
         self._names(event.type, found.turn, found.step)
-        return self.at
+        self.step = None
 
-    def tool_call(self, event: Event) -> Position:
+    def in_step(self, event: Event) -> None:
+        found = _step.decode(event.raw)
+        self._names(event.type, found.turn, found.step)
+
+    def tool_call(self, event: Event) -> None:
         found = jsontext.decode(cast(bytes, event.raw), _call)
         self._names(event.type, found.turn, found.step)
-        self._planned_call = found.call_id
-        return self.at
+        self._calls.add(found.call_id)
 
-    def tool_result(self, event: Event) -> Position:
+    def tool_result(self, event: Event) -> None:
         if isinstance(event.placement, Replace):
-            if self.at.turn is None:
+            if self.turn is None:
                 raise violation("tool/result surface replacement appended outside any open turn")
-            return self.at
+            return
         found = jsontext.decode(cast(bytes, event.raw), _result)
         self._names(event.type, found.turn, found.step)
         call = found.message.source.call_id
         if call not in self._calls and found.error.code != "TOOL_NOT_STARTED":
             raise violation(f"tool/result for {call} with no prior tool/call in this step")
-        return self.at
 
-    def in_turn(self, event: Event) -> Position:
-        if self.at.turn is None:
+    def in_turn(self, event: Event) -> None:
+        if self.turn is None:
             raise violation(
                 f"{event.type} appended outside any open turn"
                 " (core execution events must be turn-enclosed)"
             )
-        return self.at
 
 
 _RULES: Final = {
@@ -209,3 +200,6 @@ _RULES: Final = {
     "tool/result": Relations.tool_result,
     **dict.fromkeys(_IN_TURN, Relations.in_turn),
 }
+
+RULED_TYPES: Final = frozenset({*_RULES, "user/message"})
+"""The types that this validator or the surface judges; all others may come anywhere."""

@@ -129,10 +129,6 @@ class SessionLog(History):
                 f'session event "{kind}" carries non-JSON-serializable data'
             ) from exc
         where = f'session event "{kind}"'
-        if isinstance(payload, RequestHeader) and payload.reason == "fallback":
-            raise validation.refused(
-                f'{where} uses unsupported legacy request/header reason "fallback"'
-            )
         event = make_event(
             kind,
             self.seq,
@@ -146,9 +142,14 @@ class SessionLog(History):
 
     def _commit_event(self, event: Event, where: str) -> Event:
         validation.check_event(event, where)
-        plan = self.plan(event)
-        self._write(self._take_pending() + event.line + b"\n")
-        self.commit(event, *plan)
+        position = self._relations.position
+        span = self.plan(event)
+        try:
+            self._write(self._take_pending() + event.line + b"\n")
+        except LogError:
+            self.abandon(position)
+            raise
+        self.commit(event, span)
         if event.type == RequestHeader.TYPE:
             self.header_in_this_life = True
         self._bell.ring()
@@ -166,10 +167,10 @@ class SessionLog(History):
             InvariantError: the step is not open; nothing is logged.
         """
         self._check_writable()
-        self._relations.check_chunks(turn, step)
+        first = self.seq
+        self._relations.advance_chunks(turn, step, first + len(chunks) - 1)
         if not chunks:
             return []
-        first = self.seq
         entries = self._entries
         if self._pending_from < 0:
             self._pending_from = len(entries)
@@ -180,7 +181,6 @@ class SessionLog(History):
             entries.append(entry)
             self._starts.append(entry.seq)
         self.seq = first + len(chunks)
-        self._relations.commit_chunks(self.seq - 1)
         self._bell.ring()
         if self.on_pending is None:
             self.flush()
@@ -340,10 +340,7 @@ class SessionLog(History):
         """
         lines: list[bytes] = []
         for entry in entries:
-            if isinstance(entry, ChunkRow):
-                self.admit_row(entry)
-            else:
-                self.admit(entry)
+            self.admit(entry)
             lines.append(entry.encode() + b"\n")
         for event in list(repair.closers(self)):
             self.admit(event)
@@ -365,7 +362,7 @@ def _as_entries(
     for chunk in chunks:
         row = chunk_row(seq, time, turn, step, chunk)
         if run and (row is None or not compatible(run[-1], row)):
-            yield _joined(run)
+            yield run[0].joined(run)
             run = []
         if row is None:
             payload = AssistantChunk(turn, step, chunk)
@@ -374,22 +371,4 @@ def _as_entries(
             run.append(row)
         seq += 1
     if run:
-        yield _joined(run)
-
-
-def _joined(run: list[ChunkRow]) -> ChunkRow:
-    first = run[0]
-    if len(run) == 1:
-        return first
-    return ChunkRow(
-        first.kind,
-        first.seq0,
-        first.time0,
-        first.turn,
-        first.step,
-        first.index,
-        [0] * (len(run) - 1),
-        [row.texts[0] for row in run],
-        first.id,
-        first.name,
-    )
+        yield run[0].joined(run)

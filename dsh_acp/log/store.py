@@ -12,7 +12,7 @@ from typing import Final
 
 from dsh_acp.errors import LogError
 from dsh_acp.log import paths
-from dsh_acp.log.catalog import Catalog, SessionSummary, Tracker
+from dsh_acp.log.catalog import NOTABLE_TYPES, Catalog, SessionSummary, Tracker
 from dsh_acp.log.envelope import Event
 from dsh_acp.log.load import LoadedLog, load
 from dsh_acp.log.logfile import LogFile, disk_error
@@ -85,14 +85,13 @@ class Store:
             file = LogFile(paths.log_path(self.root, cwd, header.id), self.root)
         log = SessionLog(header, file, clock=self._clock)
         entries = list(seed)
-        tracker = Tracker(header)
         if entries:
             try:
                 log.inherit(entries)
             except BaseException:
                 log.close()
                 raise
-        self._attach(log, tracker)
+        self._attach(log)
         return log
 
     def open(self, id: str) -> SessionLog:
@@ -124,7 +123,7 @@ class Store:
         except BaseException:
             file.close()
             raise
-        self._attach(log, Tracker(loaded.header))
+        self._attach(log)
         return log
 
     def _reopen_in_memory(self, kept: SessionLog) -> SessionLog:
@@ -134,7 +133,7 @@ class Store:
         log = SessionLog(loaded.header, None, clock=self._clock)
         log.degraded = kept.degraded
         log.adopt(loaded)
-        self._attach(log, Tracker(loaded.header))
+        self._attach(log)
         return log
 
     def _open_in_memory(self, id: str, path: Path, why: str) -> SessionLog:
@@ -142,35 +141,36 @@ class Store:
         log = SessionLog(loaded.header, None, clock=self._clock)
         log.degraded = why
         log.adopt(loaded)
-        self._attach(log, Tracker(loaded.header))
+        self._attach(log)
         return log
 
-    def _attach(self, log: SessionLog, tracker: Tracker) -> None:
+    def _attach(self, log: SessionLog) -> None:
         id = log.header.id
         self._live[id] = log
-        for entry in log.entries():
-            if not isinstance(entry, ChunkRow):
-                tracker.feed(entry)
+        tracker: Tracker | None = None
 
         def note(live: bool) -> None:
-            if log.path is not None:
-                self._catalog.record(log.path, tracker.summary, live=live)
+            if tracker is not None and log.path is not None:
+                self._catalog.record(log.path, tracker.summary(), live=live)
 
         def observe(event: Event) -> None:
-            if tracker.feed(event):
+            nonlocal tracker
+            if event.type not in NOTABLE_TYPES:
+                return
+            if tracker is None:
+                # Opening a session is frequent and must be quick; most are only looked at.
+                tracker = Tracker.of(log.header, log.entries())
+                note(live=True)
+            elif tracker.feed(event):
                 note(live=True)
 
         def closed() -> None:
-            if log.in_memory:
-                return
-            self._live.pop(id, None)
-            if log.seq:
+            if not log.in_memory:
+                self._live.pop(id, None)
                 note(live=False)
 
         log.observers.append(observe)
         log.on_close = closed
-        if log.seq:
-            note(live=True)
 
     def fork(
         self, id: str, at_seq: int | None = None, new_id: str | None = None, *, strict: bool = False
@@ -305,11 +305,7 @@ class Store:
         found = self._catalog.summaries()
         for log in self._live.values():
             if log.in_memory:
-                tracker = Tracker(log.header)
-                for entry in log.entries():
-                    if not isinstance(entry, ChunkRow):
-                        tracker.feed(entry)
-                found.append(tracker.summary)
+                found.append(Tracker.of(log.header, log.entries()).summary())
         return found
 
     def list(

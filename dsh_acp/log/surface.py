@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
-from msgspec import Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from dsh_acp import jsontext
 from dsh_acp.errors import LogError
@@ -66,14 +66,13 @@ class Surface:
         """
         if event.seq != seq:
             raise _refused(f"session event seq {event.seq} is not contiguous; expected {seq}")
-        placement, sources = event.placement, event.sources
+        placement = event.placement
         if event.type not in SURFACE_TYPES:
-            for name, value in (("surfaceOp", placement), ("sourceEventSeqs", sources)):
-                if not isinstance(value, UnsetType):
-                    raise _refused(
-                        f'session event "{event.type}" is not surface-eligible'
-                        f" and cannot carry {name}"
-                    )
+            if placement is not UNSET or event.sources is not UNSET:
+                name = "sourceEventSeqs" if placement is UNSET else "surfaceOp"
+                raise _refused(
+                    f'session event "{event.type}" is not surface-eligible and cannot carry {name}'
+                )
             return None
         if isinstance(placement, UnsetType):
             raise _refused(
@@ -84,9 +83,10 @@ class Surface:
             _check_sources(event)
             self._check_coverage(event, span, event_at)
             return span
-        if not isinstance(sources, UnsetType):
+        if event.sources is not UNSET:
             _check_sources(event)
-        return (len(self.nodes), len(self.nodes))
+        end = len(self.nodes)
+        return (end, end)
 
     def apply(self, event: Event, span: Span) -> None:
         """Make the planned change."""
@@ -144,17 +144,22 @@ def _check_sources(event: Event) -> None:
         if event.type == "assistant/message":
             return
         raise _refused("sourceEventSeqs must not be empty except on assistant/message")
-    if min(sources) < 0 or max(sources) > jsontext.MAX_SAFE_INTEGER:
+    first = sources[0]
+    if first >= 0 and sources == tuple(range(first, first + len(sources))):
+        last = sources[-1]  # the usual case, a run, needs no further looks
+    else:
+        last = max(sources)
+        if min(sources) < 0 or last > jsontext.MAX_SAFE_INTEGER:
+            raise _refused(
+                f'session event "{event.type}" sourceEventSeqs'
+                " must densely contain non-negative safe integers"
+            )
+        if len(set(sources)) != len(sources):
+            raise _refused("sourceEventSeqs must not contain duplicates")
+    if last >= event.seq:
+        late = next(seq for seq in sources if seq >= event.seq)
         raise _refused(
-            f'session event "{event.type}" sourceEventSeqs'
-            " must densely contain non-negative safe integers"
-        )
-    if len(set(sources)) != len(sources):
-        raise _refused("sourceEventSeqs must not contain duplicates")
-    if max(sources) >= event.seq:
-        first = next(seq for seq in sources if seq >= event.seq)
-        raise _refused(
-            f"sourceEventSeqs must reference earlier events: {first} >= current seq {event.seq}"
+            f"sourceEventSeqs must reference earlier events: {late} >= current seq {event.seq}"
         )
 
 

@@ -97,16 +97,6 @@ def refused(text: str) -> LogError:
     return LogError(text, code="INVALID_EVENT")
 
 
-def reject_legacy(event: Event, where: str) -> None:
-    """Refuse the two header forms that this version no longer reads.
-
-    Raises:
-        LogError: `INVALID_EVENT`; `where` opens the sentence.
-    """
-    if event.type == "request/header-delta":
-        raise refused(f"{where} uses unsupported legacy request/header-delta format")
-
-
 def check_event(event: Event, subject: str) -> None:
     """Refuse message and header payloads that a later reader could not interpret.
 
@@ -125,6 +115,8 @@ def check_event(event: Event, subject: str) -> None:
                 raise refused(f"{subject} has mismatched tool call ids")
         elif kind == "request/header":
             found = jsontext.decode(data, _header)
+            if bytes(found.reason) == b'"fallback"':
+                raise refused(f'{subject} uses unsupported legacy request/header reason "fallback"')
             if not isinstance(found.header.adapter_defaults, msgspec.UnsetType):
                 _check_defaults(data, subject)
     except msgspec.ValidationError:
@@ -132,14 +124,6 @@ def check_event(event: Event, subject: str) -> None:
         if kind == "request/header":
             raise refused(f"{subject} {_header_fault(value)}") from None
         raise refused(f"{subject} {_message_fault(kind, value)}") from None
-
-
-def header_reason_is_fallback(event: Event) -> bool:
-    """Whether a `request/header` carries the retired reason `fallback`."""
-    try:
-        return bytes(jsontext.decode(cast(bytes, event.raw), _header).reason) == b'"fallback"'
-    except msgspec.ValidationError:
-        return False
 
 
 def _check_defaults(data: bytes, subject: str) -> None:
