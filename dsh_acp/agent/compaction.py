@@ -133,7 +133,7 @@ class Compaction:
         for _ in range(_ATTEMPTS):
             if self._tokens() < threshold:
                 return
-            await self._compact(int(budget * RETAIN_RATIO), turn)
+            await self._compact(self._retained(budget), turn)
         if (tokens := self._tokens()) >= threshold:
             raise CompactionError(
                 f"compaction still above threshold after {_ATTEMPTS} compaction attempts "
@@ -195,6 +195,12 @@ class Compaction:
     def _tokens(self) -> int:
         self._following.catch_up()
         return self._meter.total
+
+    def _retained(self, budget: int) -> int:
+        """The estimate to keep. Where the provider counts more than we do, less is kept."""
+        total = self._tokens()
+        share = min(1.0, self._meter.surface / total) if total else 1.0
+        return int(budget * RETAIN_RATIO * share)
 
     def _answered(self) -> tuple[int, ...]:
         """The surface up to the last answer: what the model has seen."""

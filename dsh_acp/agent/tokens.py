@@ -25,10 +25,10 @@ class TokenFold:
         self._log = log
         self._prices: dict[int, int] = {}
         self._counted = 0
-        self._generation = 0
+        self._generation: int = 0
         self._surface = 0
         self._usage: tuple[int, Usage] | None = None
-        self._anchor: tuple[int, int] | None = None
+        self._anchor: tuple[int, int, int] | None = None
         self._header = 0
 
     def apply(self, event: Event) -> None:
@@ -52,8 +52,12 @@ class TokenFold:
         return found
 
     @property
-    def total(self) -> int:
-        """Tokens that the next request will take, before anything is added to it."""
+    def surface(self) -> int:
+        """The estimate for the messages alone."""
+        self._count()
+        return self._surface
+
+    def _count(self) -> None:
         surface = self._log.surface
         if surface.generation != self._generation:
             self._generation = surface.generation
@@ -62,15 +66,27 @@ class TokenFold:
         for position in range(self._counted, len(nodes)):
             self._surface += self.price(nodes[position])
         self._counted = len(nodes)
+
+    @property
+    def total(self) -> int:
+        """Tokens that the next request will take, before anything is added to it."""
+        self._count()
+        estimate = self._header + self._surface
         if self._usage is not None and self._anchor is None:
-            seq, usage = self._usage
-            since = sum(self.price(node) for node in reversed(nodes) if node > seq)
-            estimate = self._header + self._surface - since
-            self._anchor = (self._surface - since, max(usage.total, estimate))
+            self._anchor = self._anchored(*self._usage)
         if self._anchor is None:
-            return self._header + self._surface
-        at, baseline = self._anchor
-        return max(0, baseline + self._surface - at)
+            return estimate
+        at, baseline, generation = self._anchor
+        if generation != self._generation:
+            # What was replaced had been counted by the provider too, at the rate of the whole.
+            return -(-estimate * baseline // max(1, at))
+        return max(0, baseline + estimate - at)
+
+    def _anchored(self, seq: int, usage: Usage) -> tuple[int, int, int]:
+        """The estimate up to the answer at `seq`, the better of it and the count, and when."""
+        since = sum(self.price(node) for node in self._log.surface.nodes if node > seq)
+        at = self._header + self._surface - since
+        return at, max(usage.total, at), self._generation
 
 
 def follow(log: SessionLog, following: Folds) -> TokenFold:
