@@ -249,7 +249,8 @@ class Session:
             while await self._turn():
                 self._activity = Activity()
                 self._wake_requested = False
-            if self._llm_titles and naming.is_owed(self.parts):
+            stopped = self._activity is not None and self._activity.is_aborted
+            if self._llm_titles and not stopped and naming.is_owed(self.parts):
                 self._llm_titles = False
                 self.background(lambda: naming.improve(self.parts))
         finally:
