@@ -32,7 +32,7 @@ MAX_WAIT_MS: Final = 600_000
 
 
 def _rule(text: str) -> PydanticCustomError:
-    return PydanticCustomError("rule", cast(Any, text.replace("{", "{{").replace("}", "}}")))
+    return PydanticCustomError("rule", cast(Any, text))
 
 
 def _filled(name: str) -> AfterValidator:
@@ -380,7 +380,7 @@ def parse(name: str, text: str) -> Any:
         rules = [str(detail["msg"]) for detail in details if detail["type"] == "rule"]
         if len(rules) == len(details):
             raise ToolError("; ".join(rules), code="INVALID_ARGS", name="ToolArgsError") from exc
-        details.sort(key=lambda detail: (detail["type"] != "missing", len(detail["loc"]) > 1))
+        details.sort(key=lambda detail: detail["type"] != "missing" or len(detail["loc"]) > 1)
         raise _invalid([_sentence(detail) for detail in details]) from exc
 
 

@@ -44,9 +44,9 @@ class Tail:
     @property
     def kept(self) -> bytes:
         """At most `limit` bytes, from a character boundary on."""
-        if len(self._kept) <= self._limit:
+        if not self.truncated:
             return bytes(self._kept)
-        return from_boundary(bytes(self._kept[len(self._kept) - self._limit :]))
+        return from_boundary(bytes(self._kept[-self._limit :]))
 
     @property
     def full(self) -> str | None:

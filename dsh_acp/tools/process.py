@@ -57,6 +57,7 @@ class Child:
         Raises:
             ToolError: the program or the folder cannot be used.
         """
+        reaper.prepare()
         self._mark = f"{_MARK}={os.urandom(8).hex()}"
         marked = dict(env)
         marked[_MARK] = self._mark.partition("=")[2]
@@ -127,11 +128,23 @@ class Child:
             await self._end_group(grace_s)
         reaper.forget(self.pid)
         if ran or strays:
-            for pid in await to_thread.run_sync(marked_processes, self._mark):
-                ran = True
+            ran = await self._end_strays() or ran
+        return ran
+
+    async def _end_strays(self) -> bool:
+        """Kill what left the group; again until nothing is found twice."""
+        found = False
+        clean = 0
+        while clean < 2:
+            pids = await to_thread.run_sync(marked_processes, self._mark)
+            for pid in pids:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-        return ran
+            found = found or bool(pids)
+            # A process in the middle of an exec shows no environment for a moment.
+            clean = 0 if pids else clean + 1
+            await anyio.sleep(0.002)
+        return found
 
     def close(self) -> None:
         """Give back the descriptors of a child that was stopped."""
@@ -235,7 +248,7 @@ async def run(
         ToolError: it could not be started.
     """
     child = Child(argv, cwd, env)
-    timed_out = ran = False
+    timed_out = ran = finished = False
     try:
         out, err = child.streams
         readers = _Readers(2)
@@ -252,9 +265,11 @@ async def run(
             ran = await child.stop(strays=not readers.done.is_set())
             with anyio.move_on_after(_LINGER_S):
                 await readers.done.wait()
+            finished = True
             group.cancel_scope.cancel()
     finally:
-        await child.stop()
+        if not finished:
+            await child.stop(strays=True)
         child.close()
     code, name = child.outcome()
     return Ended(code, name, timed_out, ran and not timed_out)

@@ -7,7 +7,6 @@ Why not a death signal: the kernel ties that to the thread that forked, and it r
 not the group.
 """
 
-import contextlib
 import os
 import threading
 from typing import Final
@@ -34,16 +33,15 @@ class _Reaper:
         self._fd: int | None = None
         self._owner = 0
 
-    def tell(self, line: str, start: bool) -> None:
+    def prepare(self) -> None:
         with self._guard:
-            if self._owner != os.getpid():
-                # After a fork the pipe is the parent's.
-                self._fd = None
-            if self._fd is None:
-                if not start:
-                    return
+            # After a fork the pipe is the parent's.
+            if self._fd is None or self._owner != os.getpid():
                 self._fd = self._spawn()
-            if self._fd is not None:
+
+    def tell(self, line: str) -> None:
+        with self._guard:
+            if self._fd is not None and self._owner == os.getpid():
                 try:
                     os.write(self._fd, line.encode())
                 except OSError:
@@ -79,12 +77,16 @@ class _Reaper:
 _reaper: Final = _Reaper()
 
 
+def prepare() -> None:
+    """Be ready to `watch`, so that no time passes between a start and its announcement."""
+    _reaper.prepare()
+
+
 def watch(group: int) -> None:
     """End process group `group` when this process is gone."""
-    _reaper.tell(f"start {group}\n", start=True)
+    _reaper.tell(f"start {group}\n")
 
 
 def forget(group: int) -> None:
     """Nothing of `group` runs any more; its number may become another's."""
-    with contextlib.suppress(OSError):
-        _reaper.tell(f"end {group}\n", start=False)
+    _reaper.tell(f"end {group}\n")

@@ -4,20 +4,19 @@ from collections.abc import Sequence
 import functools
 import os
 from pathlib import Path
+import re
 import shutil
 import sys
 import sysconfig
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-import msgspec
-from msgspec import UNSET, Struct, UnsetType
 
 from dsh_acp import jsontext
 from dsh_acp.errors import ToolError
 from dsh_acp.tools import process
 from dsh_acp.tools.builtin import Builtin, absolute, resolved, text_outcome
-from dsh_acp.tools.output import from_boundary, to_boundary
+from dsh_acp.tools.output import to_boundary
 from dsh_acp.tools.tool import Intent, Outcome, ToolContext
 
 if TYPE_CHECKING:
@@ -29,6 +28,22 @@ PREVIEW_BYTES: Final = 2000
 RAW_BYTES: Final = 20_000_000
 META_BYTES: Final = 64 * 1024
 TIMEOUT_S: Final = 30.0
+# Rows of `path NUL line:text`. The JSON form would list each match within a line, which for a
+# minified file is many times its size.
+_PLAIN: Final = (
+    "--no-config",
+    "--null",
+    "--line-number",
+    "--with-filename",
+    "--no-heading",
+    "--color=never",
+    f"--max-columns={4 * PREVIEW_BYTES}",
+    "--max-columns-preview",
+)
+_ROW: Final = re.compile(rb"([^\0]*)\0(\d+):([^\n]*)(?:\n|\Z)")
+_REMARK: Final = re.compile(
+    rb"(?:[^\n]*(?:binary file matches|stopped searching binary file)[^\n]*\n)+"
+)
 _VERSION_CONTROL: Final = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
 
 
@@ -45,7 +60,7 @@ class Grep(Builtin):
 
     async def run(self, args: "arguments.Grep", ctx: ToolContext) -> Outcome:
         """See `Tool.run`."""
-        argv = ["--no-config", "--json", f"--regexp={args.pattern}"]
+        argv = [*_PLAIN, f"--regexp={args.pattern}"]
         if args.include is not None:
             argv.append(f"--glob={args.include}")
         # Named even when it is the default: without a path ripgrep may read its stdin.
@@ -172,64 +187,30 @@ def _is_pattern(err: bytearray) -> bool:
 # ---------------------------------------------------------------- what it found
 
 
-class _Bytes(Struct, frozen=True):
-    text: str | UnsetType = UNSET
-    bytes: str | UnsetType = UNSET
-
-    @property
-    def readable(self) -> str | None:
-        return None if isinstance(self.text, UnsetType) else self.text
-
-
-class _Match(Struct, frozen=True):
-    path: _Bytes
-    lines: _Bytes
-    line_number: int | None = None
-
-
-class _Row(Struct, frozen=True):
-    type: str
-    data: msgspec.Raw
-
-
-_row: Final = msgspec.json.Decoder(_Row)
-_match: Final = msgspec.json.Decoder(_Match)
-
 Found = list[tuple[str, list[tuple[int, str]]]]
 
 
 def _matches(raw: bytes, cwd: str, path: str | None) -> Found:
     """Matching lines by file; files by path, because ripgrep reports them as threads finish."""
-    files: dict[str, list[tuple[int, str]]] = {}
-    for line in raw.split(b"\n"):
-        # Most rows of a large result are matches; the others only frame them.
-        if line.startswith(b'{"type":"match"'):
-            row = _match.decode(_row.decode(line).data)
-            name = row.path.readable
-            if name is None:
-                name = _from_base64(row.path)
-            found = files.setdefault(_shown(name, cwd, path), [])
-            found.append((row.line_number or 0, _preview(row.lines.readable)))
-    return sorted(files.items())
+    files: dict[bytes, list[tuple[int, str]]] = {}
+    for row in _ROW.finditer(raw):
+        files.setdefault(row[1], []).append((int(row[2]), _preview(row[3])))
+    merged: dict[str, list[tuple[int, str]]] = {}
+    for name, found in files.items():
+        # A remark about the file before has no row of its own.
+        bare = name[remark.end() :] if (remark := _REMARK.match(name)) is not None else name
+        merged.setdefault(_shown(bare.decode("utf-8", "replace"), cwd, path), []).extend(found)
+    return sorted(merged.items())
 
 
-def _from_base64(value: _Bytes) -> str:
-    import base64
-
-    data = "" if isinstance(value.bytes, UnsetType) else value.bytes
-    return base64.b64decode(data).decode("utf-8", "replace")
-
-
-def _preview(line: str | None) -> str:
-    if line is None:
+def _preview(line: bytes) -> str:
+    line = line.rstrip(b"\r")
+    cut = len(line) > PREVIEW_BYTES
+    try:
+        text = (to_boundary(line[:PREVIEW_BYTES]) if cut else line).decode()
+    except UnicodeDecodeError:
         return "(line is not valid UTF-8)"
-    line = line.rstrip("\r\n")
-    if len(line) * 4 <= PREVIEW_BYTES:
-        return line
-    data = line.encode()
-    if len(data) <= PREVIEW_BYTES:
-        return line
-    return to_boundary(from_boundary(data[:PREVIEW_BYTES])).decode() + " (line truncated)"
+    return f"{text} (line truncated)" if cut else text
 
 
 def _shown(path: str, cwd: str, asked: str | None) -> str:

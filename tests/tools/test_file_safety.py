@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 import stat
 
-from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 import pytest
 from workbench import Workbench
 
@@ -312,50 +312,41 @@ def test_a_full_disk_leaves_the_file_and_no_rest(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- fuzz
 
-_ENDINGS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\r\n\r\n"])
-_WORDS = st.text(st.sampled_from("ab é读😀\t\u2028“'"), max_size=6)
-_TEXTS = st.lists(st.one_of(_WORDS, _ENDINGS), max_size=24).map("".join)
+_WORDS = st.text(st.sampled_from("ab é读😀\t\u2028“'"), max_size=4)
+_ENDINGS = st.sampled_from(["\n", "\r\n", "\n\n", "\r\n\r\n"])
+_TEXTS = st.lists(st.one_of(_WORDS, _ENDINGS), max_size=12).map("".join)
 _CODECS = st.sampled_from(
     [("utf-8", b""), ("utf-8", BOM), ("utf-16-le", b"\xff\xfe"), ("utf-16-be", b"\xfe\xff")]
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
-@given(_TEXTS, _CODECS, st.data())
+@settings(max_examples=400, deadline=None)
+@given(_TEXTS, _TEXTS, _TEXTS, _CODECS, st.integers(0, 9), st.integers(0, 9))
 def test_bytes_around_an_edit_are_untouched(
-    text: str, codec: tuple[str, bytes], data: st.DataObject
+    head: str, tail: str, new: str, codec: tuple[str, bytes], before: int, after: int
 ) -> None:
     name, bom = codec
-    stored = bom + text.encode(name)
+    stored = bom + f"{head}#{tail}".encode(name)
     seen = files.shown(FileRead(stored, Version("")))
-    start = data.draw(st.integers(0, len(seen)))
-    end = data.draw(st.integers(start, min(len(seen), start + 12)))
-    old, new = seen[start:end], data.draw(_TEXTS)
-    # Where the text overlaps itself, the first place is meant.
-    assume(old and old != new.replace("\r\n", "\n") and seen.find(old) == start)
-    # A lone carriage return beside a newline would become one ending with it.
-    assume("\r" not in seen + new.replace("\r\n", "\n"))
-    args = Edit(file_path="f", old_string=old, new_string=new)
-    try:
-        result, note = files.apply("f", FileRead(stored, Version("")), args)
-    except ToolError as exc:
-        assert exc.code == "FS_AMBIGUOUS_EDIT"
-        return
+    # The mark makes the part unique.
+    at = seen.index("#")
+    start, end = max(0, at - before), min(len(seen), at + 1 + after)
+    new = new.replace("\r\n", "\n")
+    args = Edit(file_path="f", old_string=seen[start:end], new_string=new)
+    result, note = files.apply("f", FileRead(stored, Version("")), args)
     assert not note
     # The model's view changes exactly as it asked …
-    wanted = seen[:start] + new.replace("\r\n", "\n") + seen[end:]
-    after = result[len(bom) :].decode(name)
     assert result.startswith(bom)
-    assert files.shown(FileRead(result, Version(""))) == wanted
+    assert files.shown(FileRead(result, Version(""))) == seen[:start] + new + seen[end:]
     # … and every whole line before and after it keeps its bytes.
-    kept_before = text.split("\n")[: seen[:start].count("\n")]
-    kept_after = text.split("\n")[len(text.split("\n")) - seen[end:].count("\n") :]
-    if "\n" in text:
-        assert after.split("\n")[: len(kept_before)] == kept_before
-        assert after.split("\n")[len(after.split("\n")) - len(kept_after) :] == kept_after
+    lines_before, lines_after = seen[:start].count("\n"), seen[end:].count("\n")
+    old_lines = f"{head}#{tail}".split("\n")
+    new_lines = result[len(bom) :].decode(name).split("\n")
+    assert new_lines[:lines_before] == old_lines[:lines_before]
+    assert new_lines[len(new_lines) - lines_after :] == old_lines[len(old_lines) - lines_after :]
 
 
-@settings(max_examples=300)
+@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
 def test_decoding_is_lossless_or_refused(data: bytes) -> None:
     try:
@@ -366,7 +357,7 @@ def test_decoding_is_lossless_or_refused(data: bytes) -> None:
         assert known.bom + text.encode(known.codec) == data
 
 
-@settings(max_examples=200)
+@settings(max_examples=100, deadline=None)
 @given(
     st.text(
         st.sampled_from("的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出"), min_size=2

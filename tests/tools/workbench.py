@@ -1,10 +1,11 @@
 """A session's tools on a real folder, without a session."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from dsh_acp.config import Settings
@@ -84,3 +85,33 @@ class Workbench:
 
     def bytes_of(self, name: str) -> bytes:
         return (self.folder / name).read_bytes()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what other processes do; they give no event."""
+    with anyio.fail_after(5):
+        while not condition():  # noqa: ASYNC110 - nothing to wait on
+            await anyio.sleep(0.002)
+
+
+def text_in(path: str) -> str:
+    """The text of a file."""
+    return Path(path).read_text("utf-8")
+
+
+def pid_in(path: Path) -> int:
+    """The process id that a command wrote; 0 until it has."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    return int(text) if text.endswith(b"\n") else 0
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, reaped or not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text("utf-8")
+    except OSError:
+        return True
+    return status.rpartition(")")[2].split()[0] == "Z"
