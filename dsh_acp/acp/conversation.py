@@ -121,8 +121,9 @@ class Conversation:
     # ------------------------------------------------------------ following
 
     def start(self, tasks: TaskGroup) -> None:
-        """Follow the log from here on."""
+        """Take prompts, and follow the log, from here on."""
         self._tasks = tasks
+        self.session.start(tasks)
         self._shown_choices = self.choices()
         tasks.start_soon(self._follow)
 
