@@ -46,7 +46,7 @@ _REACHING: Final = re.compile(
     r"host|fix|write|rule|resolve-plugins|script-shell|prefix|userconfig|global|log-file|"
     r"result-log|pastebin|override-ini|init-script|setup|format|reporter|env|require|import|"
     r"unsafe|cache|install-types|build|watch|trace|generate).*"
-    r"|-(?:b|c|f|o|p|r|w|C|D|H|I|P|exec|toolexec|overlay|modfile|vettool).*",
+    r"|-(?:b|c|f|o|p|w|C|D|H|I|P|exec|toolexec|overlay|modfile|vettool).*",
     re.ASCII,
 )
 _ATTACHED: Final = re.compile(r"-[^=]*/.*", re.ASCII)
