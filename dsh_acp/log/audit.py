@@ -9,6 +9,7 @@ recognised by identity. Only what is new is compared by its text.
 
 from collections.abc import Callable, Iterable, Iterator
 import hashlib
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -252,7 +253,9 @@ class _Audit:
         self._requests: list[RequestAudit] = []
         self._problems: list[Problem] = []
         self._doubts: list[Problem] = []
-        self._previous: tuple[Message, ...] = ()
+        self._generation = -1
+        self._agreed = 0
+        self._derivation = hashlib.sha256()
         self._previous_header: EpochHeader | None = None
         self._whole = hashlib.sha256()
 
@@ -281,66 +284,72 @@ class _Audit:
                 self._live.admit(entry)
 
     def _request(self, attempt: Attempt, with_live: bool) -> None:
-        ledger = self._ledger
+        ledger, previous = self._ledger, self._previous_header
         header = ledger.header
         if header is None:
             self.problem(attempt.seq, "a request left before any request/header was logged")
             return
-        request = Request(ledger.session_id or "", header, ledger.expected())
-        difference = self._live_difference(request) if with_live else None
-        proved = self._prove(attempt, request)
+        grows = self._generation == ledger.generation
+        if not grows:
+            # A replacement rewrote the derivation: everything is compared and hashed again.
+            self._generation, self._agreed = ledger.generation, 0
+            self._derivation = hashlib.sha256()
+        difference = self._live_difference(header) if with_live else None
+        for message in islice(ledger.derived, self._agreed, None):
+            self._derivation.update(message.json)
+        self._agreed = len(ledger.derived)
+        mark = self._derivation.copy()
+        mark.update(headers.encode(header))
+        self._whole.update(mark.digest())
+        proved = self._prove(attempt, header)
         if proved is False and difference is None:
             difference = "the body differs from the one whose digest was recorded"
         if difference is not None:
             self.problem(attempt.seq, f"request {attempt.turn}.{attempt.step}: {difference}")
         if proved:
+            # What a proved request contains is beyond doubt.
             self._doubts.clear()
-        messages = request.messages
-        mark = hashlib.sha256(headers.encode(header))
-        for message in messages:
-            mark.update(message.json)
-        self._whole.update(mark.digest())
-        same = self._previous_header is None or headers.equal(self._previous_header, header)
         self._requests.append(
             RequestAudit(
                 turn=attempt.turn,
                 step=attempt.step,
                 attempt=attempt.attempt,
                 seq=attempt.seq,
-                messages=len(messages),
+                messages=len(header.prefix) + len(ledger.derived) + len(header.suffix),
                 fingerprint=mark.hexdigest(),
-                extends_previous=same and messages[: len(self._previous)] == self._previous,
+                extends_previous=(grows and headers.equal(previous, header)) or previous is None,
                 header_reason=attempt.header_reason,
                 digest=attempt.digest,
                 proved=proved,
                 difference=difference,
             )
         )
-        self._previous, self._previous_header = messages, header
+        self._previous_header = header
 
-    def _live_difference(self, request: Request) -> str | None:
-        live = self._live.messages()
-        header = self._live.request_header()
-        if header is None:
+    def _live_difference(self, header: EpochHeader) -> str | None:
+        live, derived = self._live.messages(), self._ledger.derived
+        live_header = self._live.request_header()
+        if live_header is None:
             return "the live fold has no header"
-        expected = (*header.prefix, *live, *header.suffix)
-        if expected != request.messages:
-            pairs = zip(expected, request.messages, strict=False)
+        start = self._agreed
+        if list(live[start:]) != derived[start:]:
+            pairs = zip(live[start:], derived[start:], strict=False)
             index = next(
-                (k for k, (a, b) in enumerate(pairs) if a != b),
-                min(len(expected), len(request.messages)),
+                (start + k for k, (a, b) in enumerate(pairs) if a != b),
+                min(len(live), len(derived)),
             )
             return f"message {index} differs between the two derivations"
-        field = headers.first_difference(header, request.header)
+        field = headers.first_difference(live_header, header)
         return None if field is None else f"header field {field} differs between the two folds"
 
-    def _prove(self, attempt: Attempt, request: Request) -> bool | None:
+    def _prove(self, attempt: Attempt, header: EpochHeader) -> bool | None:
         if attempt.digest is None or self._body_of is None:
             return None
+        ledger = self._ledger
+        request = Request(ledger.session_id or "", header, ledger.expected())
         return hashlib.sha256(self._body_of(request)).hexdigest() == attempt.digest
 
     def report(self, torn: int, migrated: bool) -> AuditReport:
-        # What a proved request contains is beyond doubt; only later doubts are left here.
         found = sorted([*self._problems, *self._doubts], key=lambda problem: problem.seq)
         return AuditReport(
             session_id=self._ledger.session_id or "",

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from dsh_acp.log.envelope import Event
 from dsh_acp.log.packed import ChunkRow, Entry
 from dsh_acp.log.payloads import RequestContext, RequestHeader
-from dsh_acp.log.relations import RULED_TYPES, Position, Relations
+from dsh_acp.log.relations import MARK_WITHIN, RULED_TYPES, Position, Relations
 from dsh_acp.log.surface import Span, Surface, derive_event_message
 from dsh_acp.log.validation import refused
 from dsh_acp.messages import EpochHeader, Message
@@ -144,11 +144,17 @@ class History:
             self.seq = end
         elif (
             entry.seq == self.seq
-            and entry.type not in RULED_TYPES
             and entry.placement is UNSET
             and entry.sources is UNSET
+            and (
+                entry.type not in RULED_TYPES
+                or (
+                    entry.type == "assistant/chunk"
+                    and entry.line.find(self._relations.mark, 0, MARK_WITHIN) > 0
+                )
+            )
         ):
-            # No fold has an opinion on most events.
+            # No fold has an opinion on most events; this is where long logs spend their time.
             self._entries.append(entry)
             self._starts.append(entry.seq)
             self.seq += 1

@@ -98,6 +98,8 @@ class Ledger:
         """The derivation: the visible messages, without framing."""
         self.origins: list[int] = []
         """For each derived message, the seq of its event."""
+        self.generation = 0
+        """The number of replacements: between two, the derivation only grows."""
         self._adopted = 0
         self._nodes: list[int] = []
         self._at: dict[int, Message | None] = {}
@@ -231,6 +233,7 @@ class Ledger:
         self.derived = [message for _, message in visible if message is not None]
         self.origins = [seq for seq, message in visible if message is not None]
         self._adopted = 0
+        self.generation += 1
 
     def _fold_header(self, line: Line) -> None:
         found = jsontext.decode(line.data, _snapshot).header

@@ -15,9 +15,9 @@ from msgspec import Struct
 from dsh_acp import jsontext
 from dsh_acp.errors import InvariantError, LogError
 from dsh_acp.log import migration, repair
-from dsh_acp.log.envelope import PAYLOADS, Event
+from dsh_acp.log.envelope import PAYLOADS, Event, decode_event
 from dsh_acp.log.history import History
-from dsh_acp.log.packed import STARTS, Entry, MalformedRow, decode_entry, decode_row
+from dsh_acp.log.packed import STARTS, ChunkRow, Entry, MalformedRow, decode_entry, decode_row
 from dsh_acp.log.validation import (
     SessionHeader,
     check_event,
@@ -55,8 +55,19 @@ def scan(data: bytes, *, placeholders: bool = False) -> Scan:
     issue = ""
     for line in islice(lines, 1, None):
         try:
-            entry = decode_row(line) if line[:21] in STARTS else decode_entry(line)
+            if line[:21] in STARTS:
+                entry = decode_row(line)
+                end = entry.end_seq
+            else:
+                entry = decode_event(line)
+                end = expected + 1
         except (MalformedRow, jsontext.DecodeError, msgspec.ValidationError):
+            # A packed row may come with its keys in another order.
+            row = _odd_row(line)
+            if row is not None and row.seq == expected:
+                entries.append(row)
+                expected = row.end_seq
+                continue
             number = len(entries) + 1
             issue = f"corrupt session log: unparsable committed event at line {number}"
             break
@@ -67,11 +78,19 @@ def scan(data: bytes, *, placeholders: bool = False) -> Scan:
             )
             break
         entries.append(entry)
-        expected = entry.end_seq
+        expected = end
     committed += sum(map(len, islice(lines, 1, len(entries) + 1))) + len(entries)
     if issue and any(_is_turn_end(line) for line in lines[len(entries) + 1 :]):
         raise LogError(issue, code="CORRUPT")
     return Scan(header, entries, committed, data[committed:])
+
+
+def _odd_row(line: bytes) -> ChunkRow | None:
+    try:
+        entry = decode_entry(line)
+    except (MalformedRow, jsontext.DecodeError, msgspec.ValidationError):
+        return None
+    return entry if isinstance(entry, ChunkRow) else None
 
 
 def _is_turn_end(line: bytes) -> bool:
