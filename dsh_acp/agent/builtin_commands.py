@@ -102,7 +102,7 @@ class Builtin:
     async def _permissions(self, args: str, command_id: str) -> CommandResult:
         wish = args.strip()
         if wish == "reset":
-            count = len(self._parts.policy.grants)
+            count = len(self._grants)
             if count:
                 self._parts.gate.revoke_all()
             return said(f"Forgot {count} remembered answer{'' if count == 1 else 's'}.")
@@ -111,7 +111,7 @@ class Builtin:
             return said(f"Permissions: {wish}. {policy.DESCRIPTIONS[self._preset]}")
         lines = [f"Permissions: **{self._preset}**. {policy.DESCRIPTIONS[self._preset]}", ""]
         lines += [f"- `{name}` — {text}" for name, text in policy.DESCRIPTIONS.items()]
-        grants = self._parts.policy.grants
+        grants = self._grants
         if grants:
             lines += ["", "Remembered for this session (`/permissions reset` forgets them):"]
             lines += [
@@ -119,6 +119,11 @@ class Builtin:
                 for key, decision in grants.items()
             ]
         return said("\n".join(lines))
+
+    @property
+    def _grants(self) -> Mapping[policy.GrantKey, str]:
+        self._parts.folds.catch_up()
+        return self._parts.policy.grants
 
     @property
     def _preset(self) -> Preset:

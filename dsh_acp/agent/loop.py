@@ -102,6 +102,7 @@ class Loop:
             LogError: the log cannot be written; the turn may have no end in it.
         """
         await activity.check()
+        self._parts.services.hooks.load_plugins()
         turn = self._log.last_turn + 1
         self._log.append(TurnStart(turn))
         ends = COMPLETED

@@ -94,6 +94,11 @@ _OVERLAP: Final = (
 )
 
 
+def known_tools() -> tuple[str, ...]:
+    """The tools that there is guidance for."""
+    return tuple(_TOOLS)
+
+
 def sections(tool_names: frozenset[str], instructions: str | None = None) -> list[Section]:
     """The sections for a session with these tools, in order."""
     known = sorted((place, name) for name, (place, _) in _TOOLS.items() if name in tool_names)
