@@ -88,7 +88,8 @@ class Opening:
             preset=settings.permission,
             additional_directories=place.directories,
             max_tokens=settings.max_tokens,
-            llm_titles=True,
+            # A recording answers no title requests.
+            llm_titles=not (settings.model or "").startswith("replay:"),
         )
         session = Session(log, services=services, options=options)
         conversation = Conversation(
