@@ -69,6 +69,8 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--model", required=True, help="PROVIDER/MODEL, or local")
         if name == "check":
             sub.add_argument("--level", choices=("log", "projection", "full"), default="full")
+            sub.add_argument("-x", dest="first_failure", action="store_true",
+                             help="stop at the first failure")  # fmt: skip
             sub.add_argument("--json", action="store_true", help="one JSON object per scenario")
             sub.add_argument(
                 "--script-only",
@@ -137,7 +139,9 @@ def _play(arguments: argparse.Namespace) -> int:
     as_json = getattr(arguments, "json", False)
     started = time.monotonic()
     one = partial(run, options=options)
-    results = anyio.run(run_all, scenarios, one, _jobs(options), _reporter(as_json))
+    first_failure = getattr(arguments, "first_failure", False)
+    jobs = _jobs(options)
+    results = anyio.run(run_all, scenarios, one, jobs, _reporter(as_json), first_failure)
     extra = _whole(folder, scenarios, options, arguments.keyword)
     if as_json:
         return 0 if all(result.ok for result in results) and not extra else 1

@@ -143,7 +143,10 @@ def launch(
         more = {"DSH_ACP_PERMISSION": setup.permission, **more}
     more = {"XDG_CONFIG_HOME": str(found.home / ".config"), **more}
     model = live or setup.model or _model(found, scenario, life)
-    env = agent_env(found.home, model, **more)
+    env = agent_env(found.home, model)
+    if "PYTHONPATH" in more and "PYTHONPATH" in env:
+        more = {**more, "PYTHONPATH": os.pathsep.join((more["PYTHONPATH"], env["PYTHONPATH"]))}
+    env |= more
     return Launch(agent_argv(*setup.args), (dict(os.environ) | env) if live else env)
 
 
@@ -155,21 +158,28 @@ def _from_here(argument: str) -> str:
 
 
 def _model(found: Bench, scenario: Scenario, life: int) -> str:
-    """Write the model's script for one process; the spec that names it."""
-    logs = scenario.logs or [[b'{"type":"session","version":0,"id":"none","createdAt":0}']]
-    for number, log in enumerate(logs):
+    """Write the model's scripts for one process; the spec that names them.
+
+    Each session of the agent claims the next script when it first calls the model.
+    """
+    logs = scenario.logs
+    overrides = scenario.overrides
+    for number in range(max([1, len(logs), *(n + 1 for n in overrides)])):
+        log = logs[number] if number < len(logs) else replies.synthetic(())
+        if number and number in overrides:
+            log = replies.synthetic(replies.entries(log, overrides[number]))
         text = b"\n".join([*log, b""])
         for name, value in found.known.items():
             text = text.replace(f"{{{{{name}}}}}".encode(), value.encode())
         (found.model / log_name(number)).write_bytes(text)
     spec = f"replay:{found.model / log_name(0)}"
-    override = scenario.override
+    override = overrides.get(0)
     if override is None and life == 0:
         return spec
     if life == 0:
         document = replies.compile_override(override)
     else:
-        document = replies.entries(logs[0], override)[used(found) :]
+        document = replies.entries(logs[0] if logs else (), override)[used(found) :]
     path = found.model / f"override.{life}.json"
     path.write_bytes(jsontext.encode(replies.fill(document, found.known)))
     return f"{spec}?override={path}"
@@ -183,7 +193,7 @@ def used(found: Bench) -> int:
         for seq, event in enumerate(log.events())
         if seq >= log.header.get("seedLength", 0)
         and (
-            event["type"] in ("request/digest", "session/title-llm-request")
+            event["type"] == "request/digest"
             or (event["type"] == "compaction/summary" and event["data"].get("llmStreamCall"))
         )
     )

@@ -1,19 +1,41 @@
 """The levels of a check that need no process: `log` and `projection`.
 
 `log` asks whether the committed logs hold together: they load, keep their relations, and every
-request can be rebuilt from what precedes it. `projection` derives the transcript from the logs
-alone and compares it with the committed one.
+request can be rebuilt from what precedes it. `projection` derives the transcript from script and
+logs alone and compares it with the committed one: what a log says and what an editor is shown are
+the same story.
 """
 
+from collections.abc import Iterator, Sequence
+import re
 from typing import Any, Final, TypeAlias
 
+from dsh_acp import jsontext
 from dsh_acp.errors import DshError
 from dsh_acp.log.audit import audit_log
+from dsh_acp.snapshot.calls import update_of
+from dsh_acp.snapshot.compare import Difference, compare
+from dsh_acp.snapshot.normalise import Normaliser
 from dsh_acp.snapshot.runner import Result
-from dsh_acp.snapshot.scenario import Scenario, join, log_name
+from dsh_acp.snapshot.scenario import STDOUT, Scenario, join, log_name
+from dsh_acp.snapshot.steps import Initialize, Load, Restart, Resume
 
 Json: TypeAlias = dict[str, Any]
 SHOWN: Final = 5
+
+_DERIVED: Final = frozenset(
+    (
+        "agent_message_chunk",
+        "agent_thought_chunk",
+        "tool_call",
+        "tool_call_update",
+        "plan",
+        "session_info_update",
+        "usage_update",
+        "compaction_update",
+    )
+)
+"""The updates that follow from a log; all others answer requests or tell of the connection."""
 
 
 async def check_log(scenario: Scenario) -> Result:
@@ -30,3 +52,90 @@ async def check_log(scenario: Scenario) -> Result:
         problems += words[:SHOWN]
     skipped = "" if logs else "has no log"
     return Result(name=scenario.name, problems=tuple(problems), skipped=skipped)
+
+
+async def check_projection(scenario: Scenario) -> Result:
+    """The level `projection`."""
+    name = scenario.name
+    if reason := _not_derivable(scenario):
+        return Result(name=name, skipped=reason)
+    committed = [jsontext.loads(line) for line in scenario.stdout or []]
+    differences: list[Difference] = []
+    for lines in scenario.logs:
+        sid = str(jsontext.loads(lines[0])["id"])
+        shown = [frame for frame in committed if _is_derived(frame, sid)]
+        derived = [frame for frame in _derive(scenario, lines) if _is_derived(frame, sid)]
+        found = compare(STDOUT, _canonical(shown), _canonical(derived))
+        differences += [found] if found else []
+    return Result(name=name, differences=tuple(differences[:1]))
+
+
+def _not_derivable(scenario: Scenario) -> str:
+    if not scenario.logs:
+        return "has no log"
+    for step in scenario.input.steps:
+        if isinstance(step, Load | Resume | Restart):
+            return "shows a session more than once"
+    return ""
+
+
+def _is_derived(frame: Json, sid: str) -> bool:
+    update = update_of(frame, sid)
+    if update is None or update.get("sessionUpdate") not in _DERIVED:
+        return False
+    if update.get("status") == "in_progress" and "title" not in update:
+        return False  # that a call runs is not a fact of the log
+    return not str(update.get("messageId", "")).startswith("note-")
+
+
+_ID: Final = re.compile(rb"\{\{id\.\d+\}\}")
+
+
+def _canonical(frames: Sequence[Any]) -> list[bytes]:
+    """Frames as text, ids numbered anew: a part of a transcript has other first appearances."""
+    text = b"\n".join(Normaliser("").frames(map(jsontext.encode, frames)))
+    numbers: dict[bytes, bytes] = {}
+
+    def number(match: re.Match[bytes]) -> bytes:
+        return numbers.setdefault(match[0], b"{{id.%d}}" % (len(numbers) + 1))
+
+    return _ID.sub(number, text).split(b"\n") if text else []
+
+
+def _derive(scenario: Scenario, lines: Sequence[bytes]) -> Iterator[Json]:
+    """The live updates of one log, as version 1 frames for the script's client."""
+    from dsh_acp.acp.handshake import decode
+    from dsh_acp.acp.projection import Projection
+    from dsh_acp.acp.updates import Update
+    from dsh_acp.acp.v1 import Codec
+    from dsh_acp.config.sources import load
+    from dsh_acp.log.load import load_fixture
+    from dsh_acp.tools import catalog
+
+    log = load_fixture(join(list(lines)))
+    sid = log.header.id
+    tools = catalog.builtin(load(environ={}))
+    projection = Projection(sid, log.header.cwd or "", tools, lambda provider, model: None)
+
+    def no_image(_: Any) -> bytes:
+        raise OSError("a committed log has no images beside it")
+
+    codec = Codec(sid, decode(jsontext.encode(_client(scenario))), no_image)
+    updates: list[Update] = []
+    for entry in log.entries(0):
+        found = projection.apply(entry)
+        if entry.seq >= (log.header.seed_length or 0):
+            updates += found
+    for update in updates:
+        if line := codec.encode(update):
+            yield jsontext.loads(line)
+
+
+def _client(scenario: Scenario) -> Json:
+    for step in scenario.input.steps:
+        if isinstance(step, Initialize):
+            capabilities: Json = dict(step.capabilities or {})
+            if step.terminal_output:
+                capabilities["_meta"] = {"terminal_output": True}
+            return {"protocolVersion": step.protocol_version, "clientCapabilities": capabilities}
+    return {"protocolVersion": 1}

@@ -27,6 +27,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from dsh_acp import jsontext
 from dsh_acp.snapshot.rows import pack, unpack
+from dsh_acp.snapshot.steady import steady
 
 Json: TypeAlias = dict[str, Any]
 
@@ -150,12 +151,13 @@ class Normaliser:
         return self._rpc.setdefault(jsontext.encode(id), len(self._rpc) + 1)
 
     def frames(self, lines: Iterable[bytes]) -> list[bytes]:
-        """Received lines as canonical text; blank lines are dropped.
+        """Received lines as canonical text, without what pace decides; see `steady`.
 
         Raises:
             jsontext.DecodeError: a line is not JSON.
         """
-        return [jsontext.encode(self.frame(jsontext.loads(line))) for line in lines if line.strip()]
+        found = steady(jsontext.loads(line) for line in lines if line.strip())
+        return [jsontext.encode(self.frame(frame)) for frame in found]
 
     # ------------------------------------------------------------ logs
 

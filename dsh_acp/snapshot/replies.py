@@ -1,6 +1,7 @@
 """The model's side of a scenario: replies, one per model call.
 
-`replay.override.json` is either an array of entries, which is the whole script, or
+`replay.override.json` (and `replay.override.N.json` for the N-th further session) is either an
+array of entries, which is the whole script, or
 `{"patches": [{"at": N, "entry": …}]}`, which changes the script that `session.jsonl` implies.
 Entries are those of the replay provider (`chunks`, `throw`, `hang`) or the short form of this kit,
 made for writing by hand:
@@ -78,7 +79,7 @@ def implied(log: Sequence[bytes], lenient: bool = False) -> list[Json]:
     A forked or delegated log counts only from its `seedLength`. With `lenient`, a call that has
     no finish (a throw or a hang, which only an override can replay) counts as it is.
     """
-    head, *rest = (jsontext.loads(line) for line in log if line.strip())
+    head, *rest = [jsontext.loads(line) for line in log if line.strip()] or [{}]
     script: list[Json] = []
     chunks: list[Json] = []
     where: tuple[int, int] | None = None
@@ -110,6 +111,32 @@ def implied(log: Sequence[bytes], lenient: bool = False) -> list[Json]:
     if chunks:
         end(False)
     return script
+
+
+ROUTE: Final = {"provider": "deepseek", "model": "deepseek-v4-flash"}
+"""What the scripted model goes by where no log says."""
+
+
+def synthetic(script: Iterable[Json]) -> list[bytes]:
+    """A log that implies `script`, for the replay provider.
+
+    Raises:
+        ReplyError: an entry that no log can imply, because it has no end.
+    """
+    header = {"config": ROUTE}
+    events: list[Json] = [
+        {"type": "session", "version": 0, "id": "synthetic", "createdAt": 0},
+        {"type": "request/header", "data": {"header": header, "reason": "initial"}},
+    ]
+    for step, entry in enumerate(script, 1):
+        if entry["kind"] != "chunks":
+            raise ReplyError(f"only the first session's model may {entry['kind']}")
+        where = {"turn": 1, "step": step}
+        events += [
+            {"type": "assistant/chunk", "data": {**where, "chunk": chunk}}
+            for chunk in entry["chunks"]
+        ]
+    return [jsontext.encode(event) for event in events]
 
 
 def _summary(data: Json) -> Json:

@@ -6,7 +6,6 @@ from dsh_acp import jsontext
 from dsh_acp.snapshot.normalise import Normaliser
 from dsh_acp.snapshot.scenario import (
     INPUT,
-    OVERRIDE,
     SESSION,
     STDOUT,
     SYSTEM,
@@ -14,6 +13,7 @@ from dsh_acp.snapshot.scenario import (
     Scenario,
     join,
     log_name,
+    override_name,
     read_lines,
 )
 from dsh_acp.snapshot.script import pretty
@@ -30,8 +30,8 @@ def rewrite(
     for name, text in sidecars.items():
         changed += _write(scenario, name, text)
     changed += _write(scenario, INPUT, scenario.input.to_json())
-    if (override := scenario.override) is not None:
-        changed += _write(scenario, OVERRIDE, pretty(override))
+    for number, override in scenario.overrides.items():
+        changed += _write(scenario, override_name(number), pretty(override))
     surplus = [name for name in (SYSTEM, TOOLS) if name not in sidecars]
     number = 1 if SESSION in texts else 0
     while scenario.path(log_name(number)).exists():

@@ -73,11 +73,14 @@ async def run_all(
     one: Callable[[Scenario], Any],
     jobs: int = 4,
     report: Report | None = None,
+    first_failure: bool = False,
 ) -> list[Result]:
     """Run `one` (an async function) over all scenarios, at most `jobs` at a time.
 
-    `report` hears of each result in the order of the scenarios.
+    `report` hears of each result in the order of the scenarios. With `first_failure` nothing new
+    is started after a failure; what was not played is skipped.
     """
+    failed = False
     results: dict[str, Result] = {}
     limiter = anyio.CapacityLimiter(jobs)
     told = 0
@@ -90,9 +93,14 @@ async def run_all(
             told += 1
 
     async def go(scenario: Scenario) -> None:
+        nonlocal failed
         async with limiter:
             started = time.monotonic()
-            result: Result = await one(scenario)
+            if failed and first_failure:
+                result = Result(name=scenario.name, skipped="not played after a failure")
+            else:
+                result = await one(scenario)
+            failed = failed or not result.ok
             seconds = round(time.monotonic() - started, 3)
             results[scenario.name] = msgspec.structs.replace(result, seconds=seconds)
         tell()
@@ -238,11 +246,15 @@ class Played:
         setup = self.scenario.input.agent
         if self.options.live or (setup and setup.model):
             return []
-        override = self.scenario.override
-        logs = self.scenario.logs
-        total = len(replies.entries(logs[0], override)) if logs or override is not None else 0
-        if not isinstance(override, list):
-            total += sum(len(replies.implied(log, lenient=True)) for log in logs[1:])
+        logs, overrides = self.scenario.logs, self.scenario.overrides
+        total = 0
+        for number in range(max([len(logs), *(n + 1 for n in overrides)])):
+            log = logs[number] if number < len(logs) else []
+            lenient = number > 0 or number in overrides
+            script = overrides.get(number)
+            total += len(
+                replies.implied(log, lenient) if script is None else replies.entries(log, script)
+            )
         spent = used(self._found)
         if spent < total:
             return [f"only {spent} of {total} scripted replies were used"]

@@ -7,6 +7,7 @@
 | `session.N.jsonl` | the logs of further sessions, numbered from 1 |
 | `stdout.expected.jsonl` | the agent's frames, normalised |
 | `replay.override.json` | optional: replies of the model that replace or patch those of the log |
+| `replay.override.N.json` | the same for `session.N.jsonl` |
 | `system-prompt.expected.md`, `tool-schemas.expected.json` | only in the scenario that pins them |
 | `workspace/` | optional: copied into the working directory, symlinks kept |
 | `stored/NAME.jsonl` | optional: logs that exist before the agent starts |
@@ -28,14 +29,14 @@ from dsh_acp.snapshot.script import Input, pretty
 INPUT: Final = "input.json"
 SESSION: Final = "session.jsonl"
 STDOUT: Final = "stdout.expected.jsonl"
-OVERRIDE: Final = "replay.override.json"
 SYSTEM: Final = "system-prompt.expected.md"
 TOOLS: Final = "tool-schemas.expected.json"
 WORKSPACE: Final = "workspace"
 STORED: Final = "stored"
 WIRE: Final = "wire.jsonl"
 
-_FILES: Final = {INPUT, SESSION, STDOUT, OVERRIDE, SYSTEM, TOOLS, WORKSPACE, STORED}
+_FILES: Final = {INPUT, SESSION, STDOUT, SYSTEM, TOOLS, WORKSPACE, STORED}
+_OVERRIDE: Final = re.compile(r"replay\.override(?:\.([1-9][0-9]*))?\.json")
 _CHILD: Final = re.compile(r"session\.([1-9][0-9]*)\.jsonl")
 
 
@@ -79,14 +80,17 @@ class Scenario:
         return found
 
     @property
-    def override(self) -> Any:
-        """The override document as written, or `None`.
+    def overrides(self) -> dict[int, Any]:
+        """The override documents as written, by number of the session's log.
 
         Raises:
-            jsontext.DecodeError: it is not JSON.
+            jsontext.DecodeError: one is not JSON.
         """
-        path = self.path(OVERRIDE)
-        return jsontext.loads(path.read_bytes()) if path.exists() else None
+        found: dict[int, Any] = {}
+        for path in sorted(self.folder.glob("replay.override*.json")):
+            if (match := _OVERRIDE.fullmatch(path.name)) is not None:
+                found[int(match[1] or 0)] = jsontext.loads(path.read_bytes())
+        return found
 
     @property
     def stored(self) -> dict[str, list[bytes]]:
@@ -113,6 +117,7 @@ class Scenario:
                 names - {INPUT, WIRE, WORKSPACE})]  # fmt: skip
         children = sorted(int(m[1]) for name in names if (m := _CHILD.fullmatch(name)))
         known = _FILES | {log_name(number) for number in children}
+        known |= {name for name in names if _OVERRIDE.fullmatch(name)}
         if ours:
             found += [f"{name}: not a file of a scenario" for name in sorted(names - known)]
         if children != list(range(1, len(children) + 1)):
@@ -134,12 +139,13 @@ class Scenario:
         if self.path(INPUT).read_bytes() != script.to_json():
             found.append(f"{INPUT}: not in canonical form (refresh rewrites it)")
         try:
-            if (override := self.override) is not None:
+            for number, override in self.overrides.items():
                 compile_override(override)
-                if self.path(OVERRIDE).read_bytes() != pretty(override):
-                    found.append(f"{OVERRIDE}: not in canonical form (refresh rewrites it)")
+                if self.path(override_name(number)).read_bytes() != pretty(override):
+                    name = override_name(number)
+                    found.append(f"{name}: not in canonical form (refresh rewrites it)")
         except (jsontext.DecodeError, ReplyError) as exc:
-            found.append(f"{OVERRIDE}: {exc}")
+            found.append(f"{override_name(0)}: {exc}")
         for name, canonical in self.canonical_texts():
             if self.path(name).read_bytes() != canonical:
                 found.append(f"{name}: not in canonical form (refresh rewrites it)")
@@ -171,6 +177,11 @@ def canonical_log(lines: list[bytes]) -> list[bytes]:
 def log_name(number: int) -> str:
     """The file of the log with this number."""
     return SESSION if number == 0 else f"session.{number}.jsonl"
+
+
+def override_name(number: int) -> str:
+    """The file that replaces or patches the script of that log."""
+    return "replay.override.json" if number == 0 else f"replay.override.{number}.json"
 
 
 def read_lines(path: Path) -> list[bytes] | None:

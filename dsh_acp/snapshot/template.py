@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from dsh_acp.snapshot.scenario import INPUT, OVERRIDE
+from dsh_acp.snapshot.scenario import INPUT, override_name
 from dsh_acp.snapshot.script import Agent, Input, pretty
 from dsh_acp.snapshot.steps import Initialize, NewSession, Prompt
 
@@ -41,4 +41,4 @@ def create(
     )
     folder.mkdir(parents=True)
     (folder / INPUT).write_bytes(script.to_json())
-    (folder / OVERRIDE).write_bytes(pretty(replies))
+    (folder / override_name(0)).write_bytes(pretty(replies))
