@@ -21,16 +21,18 @@ def printable(text: str) -> str:
     return _CONTROL.sub("�", text.replace("\r\n", "\n"))
 
 
+def _terminal(stream: TextIO) -> "Console":
+    from rich.console import Console
+
+    return Console(file=stream, highlight=False)
+
+
 class Paper:
     """Lines, labelled blocks and tables on standard output."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream: Final = stream or sys.stdout
-        self._console: Console | None = None
-        if self._stream.isatty():
-            from rich.console import Console
-
-            self._console = Console(file=self._stream, highlight=False, soft_wrap=False)
+        self._console: Final = _terminal(self._stream) if self._stream.isatty() else None
 
     def line(self, text: str = "", style: str = "") -> None:
         """One line; a terminal wraps it."""

@@ -394,6 +394,7 @@ class List {
   reveal(row) {
     const { root, height } = this;
     const top = row * height;
+    this.follow = false;
     if (top < root.scrollTop + height || top + 2 * height > root.scrollTop + root.clientHeight) {
       root.scrollTop = Math.max(0, top - root.clientHeight / 2 + height);
     }

@@ -104,11 +104,10 @@ const Rule = (() => {
     /* Take in one line; `at` names it later. */
     feed(line, at) {
       if (this.issue !== null) return;
-      const before = this.seq;
       try {
         this.take(line, at);
       } catch (error) {
-        this.issue = error instanceof Unsound ? error.message : `the line after event ${before - 1} cannot be read: ${error.message}`;
+        this.issue = error instanceof Unsound ? error.message : `the line after event ${this.seq - 1} cannot be read: ${error.message}`;
         this.issueAt = at;
       }
     }
@@ -132,7 +131,7 @@ const Rule = (() => {
 
     takeRow(line) {
       const { data, seq0 } = line.value;
-      if (seq0 !== this.seq) throw new Unsound(`event ${this.seq} is missing: a row from ${seq0} is in its place`);
+      if (seq0 !== this.seq) throw new Unsound(`event ${this.seq} is missing: a row from ${seq0 ?? -1} is in its place`);
       const members = line.type === "tool-call-chunks" ? data.args : data.texts;
       if (!members?.length || data.dt?.length !== members.length - 1) {
         throw new Unsound(`the packed row at event ${this.seq} is malformed`);
@@ -286,19 +285,20 @@ const Rule = (() => {
     return log;
   };
 
-  /* Where requests left: for each, the number of lines before it, its turn, step and attempt. */
+  /* Where requests left: at their digest, else at the first chunk of their answer. Each with the
+   * number of lines before it, its turn, step and attempt. */
   const dispatches = (lines) => {
     const found = [];
-    let place = { turn: 0, step: 0 }, attempt = 0, call = "none";
-    const leave = (at) => { attempt += 1; call = "open"; found.push({ at, ...place, attempt }); };
+    let attempt = 0, open = false;
+    const leave = (at, { turn, step }) => { attempt += 1; open = true; found.push({ at, turn, step, attempt }); };
     lines.forEach((line, at) => {
       const data = line.value?.data;
-      const chunk = line.row || line.type === "assistant/chunk";
-      if (line.type === "step/start") { place = { turn: data.turn, step: data.step }; attempt = 0; call = "none"; }
-      else if ((chunk || line.type === "request/digest") && call !== "open") leave(at);
-      else if (line.type === "assistant/message" && call === "none") leave(at);
-      if (line.type === "assistant/chunk" && data.chunk?.type === "finish") call = "ended";
-      if (line.type === "llm/retry" || line.type === "llm/retry-started") call = "none";
+      if (line.type === "step/start") { attempt = 0; open = false; }
+      else if (line.type === "request/digest") leave(at, data);
+      else if (line.row || line.type === "assistant/chunk") {
+        if (!open) leave(at, data);
+        if (data.chunk?.type === "finish") open = false;
+      } else if (line.type === "assistant/message" && line.value.surfaceOp === "append") open = false;
     });
     return found;
   };
