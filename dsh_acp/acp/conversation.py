@@ -147,7 +147,7 @@ class Conversation:
             self._moved.set()
 
     def _emit(self, entries: Sequence[Entry]) -> None:
-        lines: list[bytes] = []
+        lines = self._calls.flush(keep=True)
         updates: list[Update] = []
         for entry in entries:
             updates += self._projection.apply(entry)

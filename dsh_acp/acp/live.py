@@ -73,21 +73,32 @@ class LiveCalls:
         if self._write(()):
             self._write(self.flush())
 
-    def flush(self) -> list[bytes]:
-        """The lines that are due; what belongs to calls that are over is dropped."""
+    def flush(self, *, keep: bool = False) -> list[bytes]:
+        """The lines that are due. What belongs to no open call is dropped, or kept with `keep`.
+
+        Called with `keep` before the log moves on, so that output precedes its call's result, and
+        without it behind, when every card that will come is out.
+        """
         self._last = time.monotonic()
         lines: list[bytes] = []
         starting, self._starting = self._starting, []
         for id in starting:
-            lines += [self._codec.encode(update) for update in self._calls.start(id)]
+            if keep and not self._calls.is_open(id):
+                self._starting.append(id)
+            else:
+                lines += [self._codec.encode(update) for update in self._calls.start(id)]
         attaching, self._attaching = self._attaching, {}
         for id, terminal_id in attaching.items():
             if self._calls.is_open(id):
                 lines.append(self._codec.attach(self._calls.call_id(id), terminal_id))
+            elif keep:
+                self._attaching[id] = terminal_id
         buffered, self._buffered = self._buffered, {}
         for id, texts in buffered.items():
             if self._calls.is_open(id):
                 lines.append(self._codec.output(self._calls.call_id(id), "".join(texts)))
+            elif keep:
+                self._buffered[id] = texts
             else:
                 self._sent.pop(id, None)
         return lines
