@@ -61,6 +61,8 @@ def normalise(text: bytes) -> bytes:
 def decode(text: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
     """Decode with `decoder`, tolerating lone surrogates and invalid UTF-8.
 
+    `text` may be anything with a buffer, such as `msgspec.Raw`.
+
     Raises:
         DecodeError: it is not JSON, or too deep.
         msgspec.ValidationError: it is JSON of another shape.
@@ -70,7 +72,7 @@ def decode(text: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return decoder.decode(normalise(text))
+        return decoder.decode(normalise(bytes(text)))
 
 
 _ANY: Final = msgspec.json.Decoder()
