@@ -209,7 +209,11 @@ def audit_log(
         return audit.report(0, False)
     if log.migrated or fixture:
         data = b"".join(line + b"\n" for line in log.lines())
-    audit.read_lines(data[: log.committed] if not (log.migrated or fixture) else data, log)
+        audit.read_lines(data, log)
+    else:
+        audit.read_lines(data[: log.committed], log)
+    if b"\n" in log.torn:
+        audit.problem(log.seq, "whole lines follow that do not continue the log")
     return audit.report(len(log.torn), log.migrated)
 
 
@@ -350,6 +354,9 @@ class _Audit:
         return hashlib.sha256(self._body_of(request)).hexdigest() == attempt.digest
 
     def report(self, torn: int, migrated: bool) -> AuditReport:
+        for message in islice(self._ledger.derived, self._agreed, None):
+            self._derivation.update(message.json)
+        self._whole.update(self._derivation.digest())
         found = sorted([*self._problems, *self._doubts], key=lambda problem: problem.seq)
         return AuditReport(
             session_id=self._ledger.session_id or "",

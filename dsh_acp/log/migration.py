@@ -82,7 +82,7 @@ def _refuse(session_id: str, event: Event) -> None:
         old = "mode/set event"
     elif event.type == "request/header":
         try:
-            if bytes(jsontext.decode(cast(bytes, event.raw), _reason).reason) == b'"fallback"':
+            if bytes(jsontext.decode(event.raw, _reason).reason) == b'"fallback"':
                 old = 'request/header reason "fallback"'
         except msgspec.ValidationError:
             return
@@ -95,7 +95,7 @@ def _refuse(session_id: str, event: Event) -> None:
 
 def is_current(event: Event) -> bool:
     """Whether `event`, of a type that changed, has today's form."""
-    data = cast(bytes, event.raw)
+    data = event.raw
     try:
         if event.type == "turn/start":
             jsontext.decode(data, _turn)

@@ -68,7 +68,7 @@ def _decode(shape: type, data: bytes | Raw) -> Any:
     found = _decoders.get(shape)
     if found is None:
         found = _decoders[shape] = msgspec.json.Decoder(shape)
-    return jsontext.decode(cast(bytes, data), found)
+    return jsontext.decode(data, found)
 
 
 class Payload(Struct, frozen=True, rename="camel", omit_defaults=True):

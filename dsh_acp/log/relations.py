@@ -4,7 +4,7 @@ An incremental validator: `advance` checks one event and moves the state past it
 leaves the state as it was. Cost per event, and per packed row, is constant.
 """
 
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -135,7 +135,7 @@ class Relations:
             )
 
     def turn_start(self, event: Event) -> None:
-        turn = _turn.decode(event.raw).turn
+        turn = jsontext.decode(event.raw, _turn).turn
         if self.turn is not None:
             raise violation(f"turn/start {turn} while turn {self.turn} is still open")
         if turn != self.last_turn + 1:
@@ -144,7 +144,7 @@ class Relations:
         self.last_step = 0
 
     def turn_end(self, event: Event) -> None:
-        turn = _turn.decode(event.raw).turn
+        turn = jsontext.decode(event.raw, _turn).turn
         if turn != self.turn:
             raise violation(f"turn/end {turn} does not match open turn {_null(self.turn)}")
         if self.step is not None:
@@ -152,7 +152,7 @@ class Relations:
         self.turn = None
 
     def step_start(self, event: Event) -> None:
-        found = _step.decode(event.raw)
+        found = jsontext.decode(event.raw, _step)
         step = found.step
         if found.turn != self.turn:
             raise violation(f"step/start in turn {found.turn} but open turn is {_null(self.turn)}")
@@ -167,7 +167,7 @@ class Relations:
         self._calls.clear()
 
     def step_end(self, event: Event) -> None:
-        found = _step.decode(event.raw)
+        found = jsontext.decode(event.raw, _step)
         self._names(event.type, found.turn, found.step)
         self.step = None
         self.mark = _CLOSED
@@ -176,11 +176,11 @@ class Relations:
         # Looking at the line saves decoding what is usually long.
         if event.line.find(self.mark, 0, MARK_WITHIN) > 0:
             return
-        found = _step.decode(event.raw)
+        found = jsontext.decode(event.raw, _step)
         self._names(event.type, found.turn, found.step)
 
     def tool_call(self, event: Event) -> None:
-        found = jsontext.decode(cast(bytes, event.raw), _call)
+        found = jsontext.decode(event.raw, _call)
         self._names(event.type, found.turn, found.step)
         self._calls.add(found.call_id)
 
@@ -189,7 +189,7 @@ class Relations:
             if self.turn is None:
                 raise violation("tool/result surface replacement appended outside any open turn")
             return
-        found = jsontext.decode(cast(bytes, event.raw), _result)
+        found = jsontext.decode(event.raw, _result)
         self._names(event.type, found.turn, found.step)
         call = found.message.source.call_id
         if call not in self._calls and found.error.code != "TOOL_NOT_STARTED":

@@ -6,7 +6,7 @@ trace.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -41,7 +41,7 @@ def derive_event_message(event: Event) -> Message | None:
         return Message(event.data)
     if event.type not in SURFACE_TYPES:
         return None
-    message = bytes(jsontext.decode(cast(bytes, event.raw), _holder).message)
+    message = bytes(jsontext.decode(event.raw, _holder).message)
     if event.type == "assistant/message" and not jsontext.decode(message, _content).content:
         return None
     return Message(message)

@@ -103,7 +103,7 @@ def check_event(event: Event, subject: str) -> None:
     Raises:
         LogError: `INVALID_EVENT`; `subject` opens the sentence.
     """
-    kind, data = event.type, cast(bytes, event.raw)
+    kind, data = event.type, event.raw
     try:
         if kind == "user/message":
             jsontext.decode(data, _user)
