@@ -6,14 +6,17 @@ end to send as one.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+import logging
 
 from msgspec import Struct
 
 from dsh_acp.agent import command_files
-from dsh_acp.errors import DshError
+from dsh_acp.errors import DshError, chain
 from dsh_acp.log.plugin_payloads import CommandDone, CommandRun
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import UNSET, Message, Text, new_id
+
+_log = logging.getLogger(__name__)
 
 
 class CommandInfo(Struct, frozen=True):
@@ -87,6 +90,9 @@ class Commands:
             )
         except DshError as exc:
             result = CommandResult(str(exc), is_error=True)
+        except Exception as exc:  # noqa: BLE001 - a command's bug is an answer, not a lost session
+            _log.exception("the command /%s failed", name)
+            result = CommandResult(f"command failed: {chain(exc)}", is_error=True)
         if self._log.writable:
             self._log.append(
                 CommandDone(

@@ -30,6 +30,7 @@ from dsh_acp.agent.parts import Parts
 from dsh_acp.agent.prompt import SystemPrompt
 from dsh_acp.agent.reminders import Repetition
 from dsh_acp.agent.request import Prepared
+from dsh_acp.agent.services import DISPOSED
 from dsh_acp.errors import InvariantError, LlmError
 from dsh_acp.llm.assemble import Assembler
 from dsh_acp.llm.provider import Body
@@ -90,7 +91,7 @@ class Loop:
         self._repetition = Repetition()
         self._calls = Calls(parts, self._repetition)
         self._prompt = SystemPrompt(parts.services.settings.instructions)
-        self._instructions_read = False
+        self._instructions_told = -1
 
     async def turn(self, activity: Activity) -> bool:
         """Run one turn; `True` when input is pending and the next may follow at once.
@@ -105,7 +106,7 @@ class Loop:
         self._parts.services.hooks.load_plugins()
         turn = self._log.last_turn + 1
         self._log.append(TurnStart(turn))
-        ends = COMPLETED
+        ends = TurnEndReason("aborted", reason=dict(DISPOSED))
         try:
             ends = await self._steps(turn, activity)
         except anyio.get_cancelled_exc_class():
@@ -178,9 +179,9 @@ class Loop:
         options = parts.options
         found = surroundings.parts(options.cwd, options.additional_directories, options.preset)
         owed = [surroundings.project(found, parts.seen.snapshot)]
-        if not self._instructions_read or parts.seen.instructions is None:
+        if self._instructions_told != parts.seen.lost_instructions:
             owed.append(instructions.owed(instructions.load(options.cwd), parts.seen.instructions))
-            self._instructions_read = True
+            self._instructions_told = parts.seen.lost_instructions
         return [message for message in owed if message is not None]
 
     # ------------------------------------------------------------ a step

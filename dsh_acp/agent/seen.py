@@ -19,6 +19,8 @@ class SeenFold:
     def __init__(self) -> None:
         self.snapshot: str | None = None
         self.instructions: dict[str, str] | None = None
+        self.lost_instructions = 0
+        """How often instructions that had been told were replaced."""
         self._snapshot_seq = -1
         self._instructions_seq = -1
 
@@ -30,6 +32,7 @@ class SeenFold:
                 self.snapshot = None
             if self._instructions_seq in shadowed:
                 self.instructions = None
+                self.lost_instructions += 1
         if event.type != UserMessage.TYPE or not isinstance(event.payload, UserMessage):
             return
         message = event.payload.message

@@ -172,6 +172,8 @@ class Session:
                 self._scopes.add(scope)
                 try:
                     await job()
+                except Exception:  # noqa: BLE001 - a side job never takes the session with it
+                    _log.exception("session %s: a background job failed", self.id)
                 finally:
                     self._scopes.discard(scope)
 
@@ -210,7 +212,6 @@ class Session:
         stopping = wake and self._activity is not None and self._activity.is_aborted
         self.parts.options.record_defaults()
         self.parts.inbox.insert("next-turn" if stopping else target, message)
-        self.log.flush()
         if wake:
             self._wake(after_abort=stopping)
 
@@ -263,15 +264,19 @@ class Session:
         try:
             with activity.scope:
                 again = await self._loop.turn(activity)
-        except LogError as exc:
+        except Exception as exc:  # noqa: BLE001 - the driver's border: other sessions go on
             self._fail(exc)
         finally:
             activity.ended.set()
         return again and not activity.is_aborted
 
-    def _fail(self, exc: DshError) -> None:
-        _log.error("session %s: %s", self.id, exc)
-        self.failure = exc
+    def _fail(self, exc: Exception) -> None:
+        if isinstance(exc, DshError):
+            _log.error("session %s: %s", self.id, exc)
+            self.failure = exc
+        else:
+            _log.error("session %s failed", self.id, exc_info=exc)
+            self.failure = DshError("the session failed unexpectedly", code="INTERNAL")
 
     def _rest(self) -> None:
         self._activity = None
@@ -312,7 +317,6 @@ class Session:
             self._wake_requested = False
             try:
                 self.parts.inbox.clear()
-                self.log.flush()
             except LogError as exc:
                 self._fail(exc)
         if self._activity is not None:
