@@ -36,7 +36,7 @@ bench: $(STAMP)
 
 e2e-local: $(LOCAL_STAMP)
 	$(PYTEST) -m local_model $(ARGS)
-	$(BIN)/python -m dsh_acp demo --model local
+	-$(BIN)/python -m dsh_acp demo --model local  # so small a model seldom fixes the bug
 
 test-clients: $(STAMP)
 	$(PYTEST) tests/clients $(ARGS)

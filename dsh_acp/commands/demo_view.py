@@ -17,7 +17,6 @@ Json: TypeAlias = dict[str, Any]
 
 _MARKS: Final = {
     "pending": ("·", "yellow"),
-    "in_progress": ("▸", "cyan"),
     "completed": ("✓", "green"),
     "failed": ("✗", "red"),
 }
@@ -66,7 +65,11 @@ class View:
             str(option.get("kind")): option.get("optionId")
             for option in _objects(params.get("options"))
         }
-        kind = await self._ask(options) if self._interactive else "allow_once"
+        if self._interactive:
+            kind = await self._ask(options)
+        else:
+            kind = "allow_once"
+            self.line("?", "yellow", "allowed once, because nobody is asked here")
         if kind not in options:
             return {"outcome": {"outcome": "cancelled"}}
         if kind.startswith("allow"):
@@ -107,14 +110,14 @@ class View:
         card = self.cards.setdefault(id, {"status": "pending"})
         before = card["status"]
         card.update({key: value for key, value in update.items() if value is not None})
-        if fresh or card["status"] != before:
+        ended = card["status"] in ("completed", "failed")
+        if fresh or (ended and card["status"] != before):
             self._break()
             if fresh:
                 self._console.print()
             mark, style = _MARKS.get(str(card["status"]), ("·", ""))
             title = str(card.get("title", "a tool"))
             self._console.print(Text.assemble((f"{mark} ", style), title), soft_wrap=True)
-        ended = card["status"] in ("completed", "failed")
         for content in _objects(update.get("content")):
             if content.get("type") == "diff":
                 self._once(id, "diff", _diff(content))
@@ -159,9 +162,10 @@ def diffs(card: Json) -> list[tuple[str, str]]:
 def _diff(content: Json) -> Iterator[Text]:
     old = str(content.get("oldText") or "").splitlines()
     new = str(content.get("newText") or "").splitlines()
-    styles = {"+": "green", "-": "red", "@": "cyan"}
+    styles = {"+": "green", "-": "red"}
     for line in list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[2:]:
-        yield Text(f"    {line}", style=styles.get(line[:1], "dim"))
+        if not line.startswith("@@"):
+            yield Text(f"    {line}", style=styles.get(line[:1], "dim"))
 
 
 def _output(text: str) -> Iterator[Text]:

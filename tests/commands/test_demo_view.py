@@ -44,7 +44,6 @@ async def test_a_card_shows_its_changes_of_state_its_diff_once_and_its_output():
     shown = out.getvalue()
     assert [line for line in shown.splitlines() if "Edit" in line] == [
         "· Edit a.py",
-        "▸ Edit a.py",
         "✓ Edit a.py",
     ]
     assert shown.count("    -b\n    +c\n") == 1

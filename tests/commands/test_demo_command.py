@@ -1,0 +1,89 @@
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+import pytest
+
+from dsh_acp.llm.fake import FakeLlm
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the demo makes its own folder."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    return folder
+
+
+def demo(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dsh_acp", "demo", *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        cwd=folder,
+        env={
+            "HOME": str(folder / "no home"),
+            "PATH": os.defpath,
+            "PYTHONPATH": str(ROOT),
+            "TMPDIR": str(folder),
+            "COLUMNS": "100",
+            **env,
+        },
+        timeout=120,
+    )
+
+
+def test_the_demo_shows_a_whole_session_and_all_of_it_happened(folder):
+    done = demo(folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = done.stdout
+    parts = [
+        "A failing test and a small module.",
+        "✓ Read middle.py",
+        "+    return (ordered[half - 1] + ordered[half]) / 2",
+        "? allowed once",
+        "✓ Edit middle.py",
+        "python -m unittest -v",
+        "    OK",
+        "Both tests pass.",
+        "✓ the tests pass now",
+        "✓ request 1.4",
+    ]
+    places = [shown.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "✗" not in shown
+    assert list(folder.iterdir()) == []
+
+
+def test_the_checks_come_as_json_and_the_folder_stays_when_asked(folder):
+    done = demo(folder, "--json", "--keep")
+    assert done.returncode == 0
+    checks = json.loads(done.stdout)
+    assert len(checks) >= 15 and all(check["happened"] for check in checks)
+    digests = [c["detail"] for c in checks if c["what"].startswith("request ")]
+    assert len(digests) == 4 and all(d.startswith("sha256 ") and len(d) == 71 for d in digests)
+    (kept,) = folder.iterdir()
+    assert "half - 1" in (kept / "workspace/middle.py").read_text(encoding="utf-8")
+
+
+def test_a_model_that_only_claims_success_is_found_out(folder):
+    with FakeLlm(["success"], repeat_last=True) as fake:
+        env = {"OPENAI_BASE_URL": fake.url, "OPENAI_API_KEY": "sk-12345678"}
+        done = demo(folder, "--model", "openai/m", "--json", **env)
+    assert done.returncode == 1
+    checks = {check["what"]: check for check in json.loads(done.stdout)}
+    assert not checks["the file has changed on disk"]["happened"]
+    assert not checks["the tests pass now, run once more from here"]["happened"]
+    assert checks["the test failed before"]["happened"]
+    assert not checks["files were read"]["needed"]
+
+
+def test_a_model_that_cannot_be_reached_is_a_sentence(folder):
+    done = demo(folder, "--model", "nobody/m")
+    assert done.returncode == 1
+    assert "There is no provider 'nobody'" in done.stderr and "Traceback" not in done.stderr
