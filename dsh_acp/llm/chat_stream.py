@@ -1,12 +1,11 @@
 """A Chat Completions response, from bytes to chunks.
 
 The answer is over at `[DONE]`, or at the end of the body after a finish reason. A body that ends
-with neither was cut, and what it says is no answer. Whatever the content type claims, the first
-byte tells what the body is: events, JSON, or a web page.
+with neither was cut, and what it says is no answer.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -15,7 +14,7 @@ from dsh_acp import jsontext
 from dsh_acp.llm.chat_answer import ChatAnswer, new_call_id
 from dsh_acp.llm.chat_wire import DONE, WirePiece, decode, tolerant, values
 from dsh_acp.llm.place import Place
-from dsh_acp.llm.sse import Event, SseDecoder
+from dsh_acp.llm.sse import BodyReader, Event
 from dsh_acp.messages import Chunk, Failure, FinishReason, ToolSchema
 
 MAX_EVENT: Final = 64 * 1024 * 1024
@@ -37,9 +36,7 @@ class ChatStream:
         self.request_id: str | None = None
         self._place = place
         self._answer = ChatAnswer(place, tools, new_id)
-        self._sse = SseDecoder()
-        self._kind: Literal["events", "json", "page"] | None = None
-        self._body: list[bytes] = []
+        self._body = BodyReader()
         self._pending = b""
 
     @property
@@ -56,17 +53,12 @@ class ChatStream:
         """The chunks that `piece` completes."""
         if self.is_done:
             return []
-        if self._kind is None and not self._sniff(piece):
-            return []
-        if self._kind != "events":
-            self._body.append(piece)
-            return []
         out: list[Chunk] = []
-        for event in self._sse.feed(piece):
+        for event in self._body.feed(piece):
             self._event(event, out)
             if self._answer.is_done:
                 break
-        if self._sse.size > MAX_EVENT:
+        if self._body.sse.size > MAX_EVENT:
             self._fail("MALFORMED_RESPONSE", "one event of the stream is larger than 64 MiB", out)
         return out
 
@@ -75,12 +67,12 @@ class ChatStream:
         out: list[Chunk] = []
         if self.is_done:
             return out
-        if self._kind == "page":
-            self._page(b"".join(self._body), out)
-        elif self._kind == "json":
-            self._whole(b"".join(self._body), out)
+        if self._body.kind == "page":
+            self._page(self._body.whole, out)
+        elif self._body.kind == "json":
+            self._whole(self._body.whole, out)
         else:
-            for event in self._sse.end():
+            for event in self._body.sse.end():
                 if not self.is_done:
                     self._event(event, out)
         if not self.is_done:
@@ -96,21 +88,6 @@ class ChatStream:
         if not self.is_done:
             self._answer.close(FinishReason("error", failure), out)
         return out
-
-    def _sniff(self, piece: bytes) -> bool:
-        """Whether the kind of body is known: whatever its content type, the first byte tells."""
-        self._body.append(piece)
-        start = b"".join(self._body).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-        if not start:
-            return False
-        self._kind = "json" if start in b"{[" else "page" if start == b"<" else "events"
-        held, self._body = self._body[:-1], []
-        if self._kind == "events":
-            for earlier in held:
-                self._sse.feed(earlier)
-        else:
-            self._body = held
-        return True
 
     def _event(self, event: Event, out: list[Chunk]) -> None:
         data = event.data
@@ -167,8 +144,8 @@ class ChatStream:
 
     def _cut(self, out: list[Chunk]) -> None:
         text = f"the stream from {self._place.provider} ended before the answer did"
-        if self._sse.stray:
-            text += f": {self._place.clean(self._sse.stray)}"
+        if self._body.sse.stray:
+            text += f": {self._place.clean(self._body.sse.stray)}"
         # Before anything was said, a cut is a failed transport and can be repeated unseen.
         self._fail("TRANSPORT" if self._answer.is_silent else "STREAM_CLOSED", text, out)
 

@@ -38,7 +38,7 @@ _NO_MODEL: Final = re.compile(
     r"model[ _]not[ _](exist|found)|model_?not_?found|no such model|unknown[ _]model"
     r"|invalid[ _]model|not a valid model|unsupported model"
     r"|model [^.]{0,80}?(does not exist|not found|is not available|doesn't exist)"
-    r"|no endpoints found|deploymentnotfound",
+    r"|no endpoints found|deploymentnotfound|not_found_error model:",
     re.IGNORECASE,
 )
 _LATER: Final = re.compile(

@@ -68,6 +68,19 @@ class ChatProvider:
             ChatFormat(settings.name, dialect, lambda model: self.model(model).vision, images)
         )
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether a call would find its key."""
+        return self.endpoint.has_key
+
+    def check(self) -> None:
+        """Raise when a call would not find its key.
+
+        Raises:
+            LlmError: `MISSING_CREDENTIAL`, `INVALID_CREDENTIAL`.
+        """
+        self.endpoint.key()
+
     def model(self, model: str) -> ModelInfo:
         return self._models.get(model)
 
@@ -75,9 +88,12 @@ class ChatProvider:
         return self._models.all()
 
     async def discover(self) -> Sequence[ModelInfo]:
-        if self.endpoint.has_key:
-            body = await self.endpoint.get("/models", self._key_header())
-            self._models.discover(listed(body or b""))
+        try:
+            headers = self._key_header()
+        except LlmError:
+            return self.models()
+        body = await self.endpoint.get("/models", headers)
+        self._models.discover(listed(body or b""))
         return self.models()
 
     def prepare(self, config: CallConfig) -> PreparedCall:

@@ -4,7 +4,7 @@ Lines end at `\\n`, `\\r\\n` or `\\r` and nowhere else: U+2028 and its kin are l
 Bytes may be cut anywhere; the events are the same.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -82,3 +82,38 @@ class SseDecoder:
             elif line and not line.startswith((b":", b"id:", b"retry:")) and line != b"data":
                 self.stray = line.decode("utf-8", "replace")
         return Event(b"\n".join(data), name) if data else None
+
+
+class BodyReader:
+    """A response body of a kind that nobody promises: events, JSON, or a web page.
+
+    Whatever the content type claims, the first byte tells. Events come as they are complete; the
+    rest is `whole` once the body has ended.
+    """
+
+    def __init__(self) -> None:
+        self.kind: Literal["events", "json", "page"] | None = None
+        self.sse: Final = SseDecoder()
+        self._held: list[bytes] = []
+
+    def feed(self, piece: bytes) -> list[Event]:
+        """The events that `piece` completes, if it is events at all."""
+        if self.kind == "events":
+            return self.sse.feed(piece)
+        self._held.append(piece)
+        if self.kind is not None:
+            return []
+        held = b"".join(self._held)
+        start = held.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+        if not start:
+            return []
+        self.kind = "json" if start in b"{[" else "page" if start == b"<" else "events"
+        if self.kind != "events":
+            return []
+        self._held.clear()
+        return self.sse.feed(held)
+
+    @property
+    def whole(self) -> bytes:
+        """Everything, when it is no events."""
+        return b"".join(self._held)
