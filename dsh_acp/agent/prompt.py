@@ -72,6 +72,11 @@ _TOOLS: Final[Mapping[str, tuple[float, str]]] = {
         "terminal and without input; quote paths, avoid pagers and prompts, and do not start "
         "servers that never end in the foreground.",
     ),
+    "job_output": (
+        106,
+        "Start what runs for long in the background, read it with `job_output`, and stop it with "
+        "`job_kill` once nobody needs it.",
+    ),
     "todo_write": (
         107,
         "For work of three or more steps keep a list with `todo_write`: one item in progress, "

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from agent_bench import Bench
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 import pytest
 
 from dsh_acp.agent import inbox as inboxes
@@ -109,6 +109,7 @@ def test_a_fork_does_not_inherit_what_its_parent_had_pending(tmp_path: Path) -> 
     assert inboxes.fold(events, seed_length=1) == ()
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from agent_bench import Bench, FakeTool, calls, text
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 import pytest
 
 from dsh_acp.agent import instructions, prompt, surroundings
@@ -114,6 +114,7 @@ def test_a_directory_of_that_name_is_no_file(tmp_path: Path) -> None:
     assert told(tmp_path) is None
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),

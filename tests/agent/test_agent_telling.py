@@ -1,7 +1,7 @@
 """What is told about a session: its title, its tokens, its cost, and notices to the model."""
 
 from agent_bench import Bench, Gate, calls, failure, text, types
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 import pytest
 
 from dsh_acp.agent import reminders, titles, usage
@@ -27,6 +27,7 @@ def test_the_first_words_of_a_prompt_make_a_title(words: str, title: str) -> Non
     assert titles.fallback(words) == title
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.text())
 def test_a_title_is_never_long_and_never_torn(words: str) -> None:
     title = titles.fallback(words)
@@ -139,6 +140,7 @@ def test_a_cached_token_costs_what_the_price_says_or_a_full_one() -> None:
 # ---------------------------------------------------------------- reminders
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["{}", '{"x":1}'])), max_size=30))
 def test_a_notice_comes_at_the_thresholds_of_an_unbroken_chain(
     made: list[tuple[str, str]],
