@@ -179,6 +179,7 @@ class FakeLlm:
         headers: dict[str, str],
         body: bytes,
     ) -> bool:
+        received_ns = time.monotonic_ns()
         bare = path.partition("?")[0]
         if bare.startswith("/_"):
             return send_json(connection, *self._control(method, bare, body))
@@ -206,7 +207,7 @@ class FakeLlm:
             path=path,
             headers=headers,
             body=body,
-            received_ns=time.monotonic_ns(),
+            received_ns=received_ns,
             connection=number,
         )
         with self._arrived:
