@@ -118,7 +118,8 @@ class Loop:
             ends = _failed(exc)
         finally:
             self._log.append(TurnEnd(turn, ends))
-        stops = ends is BLOCKED or ends.kind == "error"
+        # What a runaway turn left for its next step must not become a turn of its own.
+        stops = ends is BLOCKED or ends is MAX_REQUESTS or ends.kind == "error"
         return not stops and bool(self._parts.inbox.pending())
 
     async def _steps(self, turn: int, activity: Activity) -> TurnEndReason:

@@ -292,6 +292,19 @@ async def test_the_number_of_requests_in_a_turn_is_limited(bench: Bench) -> None
         assert len(results(session)) == 4
 
 
+async def test_a_notice_that_waits_does_not_carry_a_runaway_turn_on(bench: Bench) -> None:
+    bench.settings["max_requests_per_turn"] = 3
+    bench.tool("loop")
+    bench.say(*[calls((f"c{n}", "loop")) for n in range(9)])
+    async with bench.running() as session:
+        await bench.prompt(session)
+        assert len(bench.model.requests) == 3
+        assert len(session.pending()) == 1
+        bench.model.replies[:] = [text("ok")]
+        await bench.prompt(session, "stop it")
+        assert ends(session) == ["max-turn-requests", "completed"]
+
+
 async def test_identical_calls_earn_a_notice_at_three_five_and_eight(bench: Bench) -> None:
     bench.tool("same")
     bench.say(*[calls((f"c{n}", "same", '{"b":1,"a":2}')) for n in range(8)], text("ok"))
