@@ -169,7 +169,7 @@ class Bridge:
             except BaseException:
                 log.close()
                 raise
-            return self._announce(call, conversation, where, {})
+            return self._announce(call, conversation, where, {}, replayed=replay)
 
     def _join(
         self, call: Call, conversation: Conversation, params: requests.OpenSession, *, replay: bool
@@ -182,7 +182,7 @@ class Bridge:
             codec = self._opening.codec(session.id, self.client)
             conversation.replay_again(projection, codec)
         where = place(params.cwd or cwd, params.additional_directories, params.mcp_servers)
-        return self._announce(call, conversation, where, {})
+        return self._announce(call, conversation, where, {}, replayed=replay)
 
     async def _restored(self, log: SessionLog, where: Place, *, replay: bool) -> Conversation:
         header = log.request_header()
@@ -197,20 +197,33 @@ class Bridge:
         return conversation
 
     def _announce(
-        self, call: Call, conversation: Conversation, where: Place, result: dict[str, Any]
+        self,
+        call: Call,
+        conversation: Conversation,
+        where: Place,
+        result: dict[str, Any],
+        *,
+        replayed: bool = False,
     ) -> Any:
-        """Answer, then the commands and whatever is worth saying, and follow from now on."""
+        """Answer, with the commands and whatever is worth saying, and follow from now on.
+
+        A client learns of a new session by the answer, so those come behind it; behind a replay
+        nothing may come, and the client knows the session already.
+        """
         assert self._tasks is not None
         is_new = conversation.id not in self._live
         self._live[conversation.id] = conversation
         result["modes"] = conversation.modes()
         result["configOptions"] = conversation.choices()
-        behind = [slash.announcement(conversation)]
+        notes = [slash.announcement(conversation)]
         for problem in where.problems:
             complain(problem)
-            behind.append(conversation.note("warning", "MCP server left out", problem))
-        behind += self._drifts(conversation)
-        call.reply(result, then=behind)
+            notes.append(conversation.note("warning", "MCP server left out", problem))
+        notes += self._drifts(conversation)
+        if replayed:
+            conversation.write(b"".join(notes))
+            notes = []
+        call.reply(result, then=notes)
         if is_new:
             conversation.start(self._tasks)
         if not self._discovered:
@@ -235,7 +248,8 @@ class Bridge:
         for provider in providers.values():
             await provider.discover()
         for conversation in self._live.values():
-            conversation.write(conversation.announce_choices())
+            if not conversation.is_quiet:  # else its next prompt says so
+                conversation.write(conversation.announce_choices())
 
     # ------------------------------------------------------------ sessions
 

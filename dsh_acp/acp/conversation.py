@@ -226,6 +226,14 @@ class Conversation:
         """The lines for what changed other than through the log; the caller writes them."""
         return self._choices_changed()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether a turn has ended and none has begun since: then nothing is said unasked.
+
+        Clients take what arrives behind a turn's answer, above all a cancelled one, for a mistake.
+        """
+        return self.session.status == "idle" and self.session.log.last_turn > 0
+
     def note(self, severity: str, title: str, description: str) -> bytes:
         """A notice outside of the log, or the same in a message for clients without notices."""
         if self.client.notices:
@@ -259,6 +267,7 @@ class Conversation:
             DshError: it cannot be queued.
         """
         prompt = Prompt(call, message.id)
+        self._peer.write(self._choices_changed())
         self._prompts.add(prompt)
         call.cancelled = lambda: self._cancel_prompt(prompt)
         try:
