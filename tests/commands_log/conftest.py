@@ -63,12 +63,17 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         page = context.new_page()
         target = tmp_path / f"page-{len(contexts)}.html"
         target.write_text(html, encoding="utf-8")
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on(
-            "request",
-            lambda request: request.url == target.as_uri() or complaints.append(request.url),
-        )
+
+        def asked(request: Any) -> None:
+            if request.url != target.as_uri():
+                complaints.append(f"it asks for {request.url}")
+
+        def said(message: Any) -> None:
+            complaints.append(str(getattr(message, "text", message)))
+
+        page.on("pageerror", said)
+        page.on("console", said)
+        page.on("request", asked)
         page.goto(target.as_uri())
         return page
 

@@ -21,12 +21,18 @@ UNREADABLE = "cannot be read"
 
 # Cases name their texts by number: most of them have most texts in common.
 CASES = """
+  lab.hide(true);
   const texts = new Map();
-  const number = (text) => { if (!texts.has(text)) texts.set(text, texts.size); return texts.get(text); };
+  const number = (text) => {
+    if (!texts.has(text)) texts.set(text, texts.size);
+    return texts.get(text);
+  };
   const cases = [];
   const look = async (what) => {
     const request = lab.request();
-    cases.push({ what, lines: lab.log().map(number), request: { ...request, messages: request.messages.map(number) }, verdict: await lab.send() });
+    const messages = request.messages.map(number);
+    const lines = lab.log().map(number);
+    cases.push({ what, lines, request: { ...request, messages }, verdict: await lab.send() });
   };
 """
 EVERY_TAMPERING = f"""async () => {{{CASES}
@@ -120,9 +126,11 @@ def program_says(log: Path, lines: list[str], shown: dict[str, Any]) -> str | No
     return None
 
 
-def disagreements(log: Path, found: list[dict[str, Any]]) -> list[tuple[str, str, str | None]]:
+def disagreements(
+    log: Path, found: list[dict[str, Any]]
+) -> list[tuple[str, str | None, str | None]]:
     """Cases in which page and program do not say the same."""
-    wrong: list[tuple[str, str, str | None]] = []
+    wrong: list[tuple[str, str | None, str | None]] = []
     for case in found:
         verdict = case["verdict"]
         expected = program_says(log, case["lines"], case["request"])

@@ -303,7 +303,7 @@ const send = async ({ tick = calm.matches ? 0 : 150 } = {}) => {
   if (verdict.passed && atDispatch() >= 0) state.sent.add(atDispatch());
   if (!verdict.passed) pause();
   draw();
-  if (verdict.fork) showFork();
+  if (verdict.fork && !state.hidden) showFork();
   return verdict;
 };
 const showFork = () => {
@@ -575,6 +575,7 @@ const requestWords = () => {
   return state.played ? "Between requests: what the next one carries so far" : "Press Play: the log streams in, and the request grows from it";
 };
 const drawGate = () => {
+  if (state.hidden) return;
   const { verdict } = state;
   const list = $("checks");
   const mark = (index) => {
@@ -609,6 +610,7 @@ const forkWords = ({ id, fork }) => {
   return "Without its log there is nothing to prove it from.";
 };
 const draw = () => {
+  if (state.hidden) return;
   state.selected = Math.min(state.selected, state.view.length - 1);
   const events = state.view.length ? truth().log.seq : 0;
   $("log-count").textContent = `${plural(events, "event")}${truth().log.issue === null ? "" : " before it breaks"}`;
@@ -707,5 +709,6 @@ start();
 window.lab = {
   jump: (k) => jump(k), end: () => jumpTo(recorded.length), send: () => send({ tick: 0 }), act, mutate, undo,
   cover: (on) => { state.cover = on; $("cover").checked = on; changed(); draw(); },
+  hide: (on) => { state.hidden = on; draw(); },
   log: () => onDisk().lines.map((line) => line.text), request: outgoing, requests: dispatches, rows: () => state.view.length,
 };
