@@ -22,16 +22,18 @@ class _Span(Struct, frozen=True):
     end: int
 
 
-class Line(Struct, frozen=True, rename="camel", gc=False):
+class Line(Struct, frozen=True, rename="camel", gc=False, forbid_unknown_fields=True):
     """One line as this reading sees it: an event, or a packed row."""
 
     type: str
     data: Raw
     seq: int = -1
-    time: int = 0
+    time: int | UnsetType = UNSET
+    ignorable: bool | UnsetType = UNSET
     source_event_seqs: tuple[int, ...] | UnsetType = UNSET
     surface_op: Literal["append"] | _Span | UnsetType = UNSET
     seq0: int = -1
+    time0: int | UnsetType = UNSET
 
 
 class _Row(Struct, frozen=True):
@@ -140,6 +142,8 @@ class Ledger:
             return
         if line.seq != self.seq:
             raise _Unsound(f"event {self.seq} is missing: event {line.seq} stands in its place")
+        if isinstance(line.time, UnsetType) or line.seq0 != -1:
+            raise _Unsound(f"event {line.seq} has no event's envelope")
         self.seq += 1
         if line.type in _VISIBLE:
             self._check_step(line)
@@ -159,7 +163,7 @@ class Ledger:
         members = row.args if line.type == "tool-call-chunks" else row.texts
         if line.seq0 != self.seq:
             raise _Unsound(f"event {self.seq} is missing: a row from {line.seq0} is in its place")
-        if not members or len(row.dt) != len(members) - 1:
+        if not members or len(row.dt) != len(members) - 1 or isinstance(line.time0, UnsetType):
             raise _Unsound(f"the packed row at event {self.seq} is malformed")
         self._same_step(line.type, row.turn, row.step, line.seq0)
         self.seq += len(members)
@@ -211,7 +215,7 @@ class Ledger:
         cited = () if isinstance(line.source_event_seqs, UnsetType) else line.source_event_seqs
         if cited and max(cited) >= line.seq:
             raise _Unsound(f"{line.type} at event {line.seq} cites an event that comes later")
-        message = derive_event_message(Event(line.type, line.seq, line.time, line.data))
+        message = derive_event_message(Event(line.type, line.seq, 0, line.data))
         self._at[line.seq] = message
         if not isinstance(operation, _Span):
             self._nodes.append(line.seq)

@@ -313,7 +313,7 @@ def _all_strings(values: list[object]) -> bool:
 
 def is_row(line: bytes) -> bool:
     """Whether `line` is a packed row, in whatever order its keys come."""
-    if line.startswith(b'{"type":'):
+    if line.startswith(b'{"type":"'):
         return line[:21] in STARTS
     try:
         tag = bytes(jsontext.decode(line, _loose).get("type", b""))

@@ -1,0 +1,149 @@
+"""Properties of logs that were made up."""
+
+import itertools
+import json
+from typing import Any
+
+from hypothesis import given, settings, strategies as st
+from log_samples import Recorder, memory_log
+import second_reading as second
+
+from dsh_acp.log import header as headers
+from dsh_acp.log.audit import Auditor, audit_log, rebuild_request, requests
+from dsh_acp.log.load import load
+from dsh_acp.log.session_log import SessionLog
+from dsh_acp.messages import UNSET, CallConfig, EpochHeader, Message, Raw, Request, Text
+
+WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
+FRAMES = st.lists(WORDS, max_size=2)
+
+
+@st.composite
+def header_of(draw: st.DrawFn) -> EpochHeader:
+    def frame() -> Any:
+        words = draw(FRAMES)
+        return tuple(Raw(Message.user([Text(word)]).json) for word in words) or UNSET
+
+    config = CallConfig(
+        "p", draw(st.sampled_from(["m", "n"])), temperature=draw(st.sampled_from([UNSET, 0.5, 1.0]))
+    )
+    system = draw(st.sampled_from(["", "Be brief.", "Be thorough."]))
+    return EpochHeader(config, system=system, message_prefix=frame(), message_suffix=frame())
+
+
+ACTION = st.one_of(
+    st.tuples(st.just("turn"), WORDS),
+    st.tuples(st.just("tool turn"), WORDS),
+    st.tuples(st.just("header"), header_of()),
+    st.tuples(st.just("compact"), st.tuples(st.integers(0, 20), st.integers(0, 20))),
+)
+
+
+def send(log: SessionLog, auditor: Auditor) -> Request:
+    header = log.request_header()
+    assert header is not None
+    messages = (*header.prefix, *log.messages(), *header.suffix)
+    request = Request(log.header.id, header, messages)
+    auditor.feed(log.lines(auditor.offset))
+    auditor.check(request)
+    return request
+
+
+class Life:
+    """Performs actions as a loop would, keeping the requests that it sent."""
+
+    def __init__(self) -> None:
+        self.log = memory_log()
+        self.recorder = Recorder(self.log)
+        self.auditor = Auditor(self.log.header.id)
+        self.sent: list[Request] = []
+        self.header = EpochHeader(CallConfig("p", "m"))
+
+    def perform(self, action: tuple[str, Any]) -> None:
+        kind, value = action
+        if kind == "header":
+            self.header = value
+        elif kind == "compact":
+            nodes = self.log.surface.nodes
+            if nodes:
+                ends = sorted(k % len(nodes) for k in value)
+                self.recorder.compact(nodes[ends[0]], nodes[ends[1]])
+        else:
+            self.turn(value, calls=kind == "tool turn")
+
+    def turn(self, text: str, *, calls: bool) -> None:
+        recorder = self.recorder
+        recorder.begin(text)
+        known = self.log.request_header()
+        if not self.log.header_in_this_life or not headers.equal(known, self.header):
+            recorder.header(headers.canonical(self.header))
+        self.sent.append(send(self.log, self.auditor))
+        if calls:
+            recorder.answer(text, ["c"])
+            recorder.result("c", recorder.call("c").seq, text)
+            self.sent.append(send(self.log, self.auditor))
+        recorder.answer(text)
+        recorder.end_step()
+        recorder.end()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(ACTION, max_size=12))
+def test_requests_extend_their_predecessors_or_the_log_says_why(actions: list[Any]) -> None:
+    life = Life()
+    for action in actions:
+        life.perform(action)
+    data = life.log.lines()
+    rebuilt = list(requests(data))
+    assert [request.messages for _, request in rebuilt] == [r.messages for r in life.sent]
+    assert [headers.encode(r.header) for _, r in rebuilt] == [
+        headers.encode(r.header) for r in life.sent
+    ]
+    records = [json.loads(line) for line in data.split(b"\n") if line][1:]
+    for (before, old), (after, new) in itertools.pairwise(rebuilt):
+        between = [record for record in records if before.seq < record.get("seq", -1) < after.seq]
+        changes = [r for r in between if r["type"] == "request/header"]
+        same = headers.equal(old.header, new.header)
+        assert len(changes) == (0 if same else 1)
+        rewritten = any(isinstance(r.get("surfaceOp"), dict) for r in between)
+        if same and not rewritten and not old.header.suffix:
+            assert new.messages[: len(old.messages)] == old.messages
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(ACTION, max_size=12))
+def test_three_readings_agree(actions: list[Any]) -> None:
+    life = Life()
+    for action in actions:
+        life.perform(action)
+    data = life.log.lines()
+    _, events = second.load(data)
+    derived = [json.loads(message.json) for message in life.log.messages()]
+    assert derived == second.derive(events)
+    header = life.log.request_header()
+    assert (header and json.loads(headers.encode(header))) == second.fold_header(events)
+    loaded = load(data)
+    assert loaded.messages() == life.log.messages()
+    assert b"".join(line + b"\n" for line in loaded.lines()) == data
+    assert audit_log(data).problems == ()
+    if header is not None:
+        request = rebuild_request("s1", life.log.entries())
+        assert request.messages == (*header.prefix, *life.log.messages(), *header.suffix)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(ACTION, min_size=1, max_size=8), st.integers(0, 10_000))
+def test_a_log_cut_at_any_byte_loads_what_was_whole(actions: list[Any], cut: int) -> None:
+    life = Life()
+    for action in actions:
+        life.perform(action)
+    data = life.log.lines()
+    first = data.index(b"\n") + 1
+    piece = data[: first + cut % (len(data) - first + 1)]
+    loaded = load(piece)
+    kept = b"".join(line + b"\n" for line in loaded.lines())
+    assert piece.startswith(kept)
+    assert b"\n" not in piece[len(kept) :]
+    _, events = second.load(kept)
+    closing = [json.loads(event.encode()) for event in loaded.closers]
+    assert second.balanced([*events, *closing])
