@@ -7,7 +7,6 @@ the name, `$1` to `$9` for its words; a template without either gets the argumen
 
 from pathlib import Path
 import re
-import shlex
 from typing import Final
 
 from msgspec import Struct
@@ -44,6 +43,8 @@ class CommandFile(Struct, frozen=True):
 
 
 def _words(args: str) -> list[str]:
+    import shlex
+
     try:
         return shlex.split(args)
     except ValueError:

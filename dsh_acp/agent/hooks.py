@@ -16,11 +16,10 @@ request.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 import logging
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dsh_acp.llm.provider import RetryPolicy
 from dsh_acp.messages import Block, CallConfig, Failure, Message, Opaque
@@ -176,8 +175,7 @@ class Refuse(Struct, frozen=True):
     contexts: tuple[Message, ...] = ()
 
 
-@dataclass
-class Hooks:
+class Hooks(Struct, eq=False):
     """The lists. Order is call order; the first is outermost."""
 
     pre_step: list[Middleware[PreStep, Enter | Reject]] = field(default_factory=list[Any])

@@ -1,8 +1,9 @@
 """The parts of one live session that its loop, calls and commands work with."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from dsh_acp.agent.folds import Folds
 from dsh_acp.agent.hooks import Live
@@ -18,8 +19,7 @@ from dsh_acp.agent.usage import UsageFold
 from dsh_acp.log.session_log import SessionLog
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parts:
+class Parts(Struct, frozen=True, kw_only=True, eq=False):
     """One of each, sharing one log. `tool_state` belongs to the tools."""
 
     live: Live

@@ -5,12 +5,10 @@ may differ per session. Nothing here is state of a conversation: that is a fold 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-import random
 from typing import Any, Literal, Protocol, TypeAlias
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dsh_acp.agent.hooks import Hooks
 from dsh_acp.config import Preset, Settings
@@ -102,11 +100,12 @@ class SystemClock:
 
     def rand(self) -> float:
         """A random number in [0, 1)."""
+        import random
+
         return random.random()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Services:
+class Services(Struct, frozen=True, kw_only=True, eq=False):
     """Everything around a session.
 
     `confined` says that commands cannot write outside the workspace, so that the preset

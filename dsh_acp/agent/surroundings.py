@@ -5,7 +5,7 @@ and permissions change, and the history says what held when.
 """
 
 from collections.abc import Mapping, Sequence
-import platform
+import sys
 from typing import Any, Final
 
 from msgspec import Struct
@@ -20,6 +20,8 @@ _PREAMBLE: Final = (
     "Current runtime context. This snapshot supersedes earlier runtime-context snapshots."
 )
 _NONE: Final = "Current runtime context: none. Earlier runtime-context snapshots no longer apply."
+
+_SYSTEMS: Final = {"linux": "Linux", "darwin": "macOS", "win32": "Windows"}
 
 _POLICY: Final[Mapping[Preset, str]] = {
     "plan": (
@@ -51,7 +53,7 @@ def parts(cwd: str, additional: Sequence[str], preset: Preset) -> tuple[Part, ..
     lines = [f"Working directory: {cwd}"]
     if additional:
         lines.append("Additional workspace directories: " + ", ".join(additional))
-    lines.append(f"Operating system: {platform.system() or 'unknown'}")
+    lines.append(f"Operating system: {_SYSTEMS.get(sys.platform, sys.platform)}")
     return (
         Part("workspace", "\n".join(lines)),
         Part("permissions:policy", _POLICY[preset]),

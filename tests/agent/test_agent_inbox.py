@@ -21,7 +21,7 @@ def note(words: str) -> Message:
 
 
 def log_in_memory() -> SessionLog:
-    return SessionLog(SessionHeader(id="s", created_at=1, cwd="/w"))
+    return SessionLog(SessionHeader(id="s", created_at=1, cwd="/p"))
 
 
 def words(messages: tuple[Message, ...]) -> list[str]:

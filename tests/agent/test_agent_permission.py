@@ -14,7 +14,7 @@ from dsh_acp.log.events import PermissionGrant, PermissionRevoke, PlanMode, Sand
 from dsh_acp.messages import Message, Text
 from dsh_acp.tools.tool import FileDiff, Intent
 
-INSIDE, OUTSIDE = ("/work/p/a.py",), ("/etc/passwd",)
+INSIDE, OUTSIDE = ("/home/p/a.py",), ("/etc/passwd",)
 
 
 def policy_of(preset: Preset) -> PolicyFold:
@@ -24,7 +24,7 @@ def policy_of(preset: Preset) -> PolicyFold:
 
 
 def ruled(preset: Preset, intent: Intent, *, confined: bool = False) -> str:
-    return policy.rule("t", intent, policy_of(preset), ("/work/p",), confined).kind
+    return policy.rule("t", intent, policy_of(preset), ("/home/p",), confined).kind
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def ruled(preset: Preset, intent: Intent, *, confined: bool = False) -> str:
         (Intent(effect="read", paths=INSIDE), "allow", "allow", "allow", "allow"),
         (Intent(effect="read"), "allow", "allow", "allow", "allow"),
         (Intent(effect="read", paths=OUTSIDE), "ask", "ask", "ask", "allow"),
-        (Intent(effect="read", paths=("/work/project2/x",)), "ask", "ask", "ask", "allow"),
+        (Intent(effect="read", paths=("/home/project2/x",)), "ask", "ask", "ask", "allow"),
         (Intent(effect="write", paths=INSIDE), "deny", "ask", "allow", "allow"),
         (Intent(effect="write", paths=(*INSIDE, *OUTSIDE)), "deny", "ask", "ask", "allow"),
         (Intent(effect="write"), "deny", "ask", "ask", "allow"),
@@ -57,7 +57,7 @@ def test_a_confined_command_runs_unasked_where_files_may_be_written() -> None:
 
 def test_a_question_about_a_place_outside_says_so() -> None:
     found = policy.rule(
-        "t", Intent(effect="read", paths=OUTSIDE), policy_of("ask"), ("/work/p",), False
+        "t", Intent(effect="read", paths=OUTSIDE), policy_of("ask"), ("/home/p",), False
     )
     assert found == Rule("ask", "/etc/passwd is outside the workspace")
 
@@ -85,7 +85,7 @@ def asking(bench: Bench, *answers: str) -> None:
 
 async def test_a_question_shows_the_call_and_is_recorded_with_its_answer(bench: Bench) -> None:
     asking(bench, "allow_once")
-    diff = FileDiff("/work/p/a.py", "old", "new")
+    diff = FileDiff("/home/p/a.py", "old", "new")
     bench.tool("edit", effect="write", diffs=(diff,), scope="a.py")
     bench.say(calls(("c1", "edit", '{"x":1}')), text("ok"))
     async with bench.running() as session:
