@@ -222,6 +222,7 @@ class Bridge:
         notes += self._drifts(conversation)
         if replayed:
             conversation.write(b"".join(notes))
+            conversation.hush()
             notes = []
         call.reply(result, then=notes)
         if is_new:

@@ -20,7 +20,7 @@ from dsh_acp.acp.live import LiveCalls
 from dsh_acp.acp.pace import Pace
 from dsh_acp.acp.projection import Projection
 from dsh_acp.acp.prompts import Prompt, Prompts
-from dsh_acp.acp.updates import Chunk, Update, merged, settled
+from dsh_acp.acp.updates import Chunk, Title, Update, merged, settled
 from dsh_acp.acp.v1 import Codec
 from dsh_acp.agent.commands import CommandInfo
 from dsh_acp.agent.services import USER, Routes
@@ -83,6 +83,8 @@ class Conversation:
         self._ended = anyio.Event()
         self._shown_choices: list[dict[str, Any]] = []
         self._tasks: TaskGroup | None = None
+        self._is_hushed = False
+        self._held: list[Update] = []
         self._calls: Final = LiveCalls(projection.calls, codec, self._write_now, self._later)
         session.live = self._calls.output
 
@@ -150,7 +152,7 @@ class Conversation:
         lines = self._calls.flush(keep=True)
         updates: list[Update] = []
         for entry in entries:
-            updates += self._projection.apply(entry)
+            updates += self._speakable(self._projection.apply(entry))
             if isinstance(entry, Event):
                 due = self._choices_changed() if entry.type in _CHOICES else b""
                 due += self._prompts.apply(entry)
@@ -226,12 +228,28 @@ class Conversation:
         """The lines for what changed other than through the log; the caller writes them."""
         return self._choices_changed()
 
+    def hush(self) -> None:
+        """Say nothing unasked until the next prompt.
+
+        Clients take what arrives behind a replay, or behind a cancelled turn, for a mistake.
+        """
+        self._is_hushed = True
+
+    def _speakable(self, updates: list[Update]) -> list[Update]:
+        if not self._is_hushed or self.session.status == "running":
+            return updates
+        self._held += [update for update in updates if isinstance(update, Title)]
+        return [update for update in updates if not isinstance(update, Title)]
+
+    def _speak(self) -> None:
+        """A prompt has come: say what was held back."""
+        self._is_hushed = False
+        held, self._held = self._held, []
+        self._peer.write(b"".join(self._encoded(settled(held))) + self._choices_changed())
+
     @property
     def is_quiet(self) -> bool:
-        """Whether a turn has ended and none has begun since: then nothing is said unasked.
-
-        Clients take what arrives behind a turn's answer, above all a cancelled one, for a mistake.
-        """
+        """Whether a turn has ended and none has begun since; then choices are not told unasked."""
         return self.session.status == "idle" and self.session.log.last_turn > 0
 
     def note(self, severity: str, title: str, description: str) -> bytes:
@@ -267,7 +285,7 @@ class Conversation:
             DshError: it cannot be queued.
         """
         prompt = Prompt(call, message.id)
-        self._peer.write(self._choices_changed())
+        self._speak()
         self._prompts.add(prompt)
         call.cancelled = lambda: self._cancel_prompt(prompt)
         try:
@@ -323,6 +341,7 @@ class Conversation:
         waiting = self._prompts.open
         for prompt in waiting:
             prompt.is_cancelled = True
+        self.hush()
         self.session.abort(USER)
         if waiting and self._tasks is not None:
             self._tasks.start_soon(self._give_up_on, waiting)
