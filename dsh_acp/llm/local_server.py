@@ -9,9 +9,17 @@ import importlib
 import os
 from pathlib import Path
 import sys
-from typing import Any
+from typing import Any, Final
 
 from dsh_acp import jsontext
+
+TEMPLATE: Final = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{{ {'assistant': 'Assistant', 'system': 'Instructions'}.get(message['role'], 'User') }}: "
+    "{{ message['content'] | trim }}\n\n"
+    "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+"""A transcript: the weights are those of a base model, which knows no other form of talk."""
 
 
 def model_file(target: Path) -> Path:
@@ -33,6 +41,11 @@ def model_file(target: Path) -> Path:
     return target
 
 
+def _processors() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return max(1, len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
+
+
 def main(argv: list[str]) -> int:
     """Serve until standard input ends."""
     out = os.dup(1)
@@ -42,7 +55,8 @@ def main(argv: list[str]) -> int:
     params.model.path = str(model_file(Path(argv[0])))
     params.port = 0
     params.ui = False
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, os.cpu_count() or 1)
+    params.chat_template = TEMPLATE
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = _processors()
     # Waiting threads spin otherwise, and starve the editor on a small machine.
     params.cpuparams.poll = params.cpuparams_batch.poll = 0
     server = library.Server(params)
