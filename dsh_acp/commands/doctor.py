@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
+from importlib.util import find_spec
 import os
 from pathlib import Path
 import platform
@@ -14,7 +15,7 @@ from msgspec import Struct
 
 from dsh_acp import __version__, config, jsontext
 from dsh_acp.commands.endpoint import ask
-from dsh_acp.config import Settings
+from dsh_acp.config import ProviderSettings, Secret, Settings
 from dsh_acp.errors import ConfigError
 
 State = Literal["ok", "note", "problem"]
@@ -104,45 +105,80 @@ def _configuration(settings: Settings) -> Finding:
     return Finding("configuration", "ok", detail)
 
 
+_SIGN_IN: Final = "Run: dsh-acp login   (or set DEEPSEEK_API_KEY)"
+
+
 def _model(settings: Settings, timeout_s: float | None) -> Iterator[Finding]:
-    sign_in = "Run: dsh-acp login   (or set DEEPSEEK_API_KEY)"
     if settings.model is None:
-        yield Finding("model", "problem", "no model is chosen and there is no key", sign_in)
+        detail = "no model is chosen and there is no key"
+        yield Finding("model", "problem", detail, _SIGN_IN)
         return
     name, _, model = settings.model.partition("/")
-    if settings.model == "local" or settings.model.startswith("replay:"):
+    if settings.model.startswith("replay:"):
         yield Finding("model", "ok", f"{settings.model} (no key, no network)")
-        return
-    if name not in settings.providers or not model:
+    elif name == "local" and name not in settings.providers:
+        yield _local()
+    elif (provider := _provider(settings, name)) is None or not model:
         yield Finding(
             "model",
             "problem",
-            f"{settings.model} does not name a known provider",
+            f"{settings.model} does not name a known provider and a model",
             f"Write PROVIDER/MODEL with one of: {', '.join(settings.providers)}",
         )
-        return
-    yield Finding("model", "ok", settings.model)
-    provider = settings.providers[name]
-    if provider.api_key is not None:
-        yield Finding("key", "ok", f"there is a key for {name}")
-    elif provider.api_key_env is None:
-        yield Finding("key", "ok", f"{name} is configured without one")
     else:
-        yield Finding("key", "note", f"there is no key for {name}", f"Run: dsh-acp login {name}")
-    if timeout_s is None:
-        return
+        yield Finding("model", "ok", settings.model)
+        yield _key(provider)
+        if timeout_s is not None:
+            yield from _endpoint(provider, model, timeout_s)
+
+
+def _provider(settings: Settings, name: str) -> ProviderSettings | None:
+    """The provider as it would be used; known servers need no configuration."""
+    from dsh_acp.llm.dialects import DIALECTS
+
+    if name in settings.providers:
+        return settings.providers[name]
+    if name in DIALECTS and (url := DIALECTS[name].base_url):
+        variable = DIALECTS[name].key_env or None
+        key = os.environ.get(variable, "").strip() if variable else ""
+        return ProviderSettings(
+            name=name,
+            dialect=name,
+            base_url=url,
+            api_key_env=variable,
+            api_key=Secret(key) if key else None,
+        )
+    return None
+
+
+def _local() -> Finding:
+    missing = [name for name in ("xllamacpp",) if find_spec(name) is None]
+    if missing:
+        fix = "Run: pip install 'dsh-acp[local]'"
+        return Finding("model", "problem", "the model in this process is not installed", fix)
+    return Finding("model", "ok", "local (no key, no network)")
+
+
+def _key(provider: ProviderSettings) -> Finding:
+    if provider.api_key is not None:
+        return Finding("key", "ok", f"there is a key for {provider.name}")
+    if provider.api_key_env is None:
+        return Finding("key", "ok", f"{provider.name} is configured without one")
+    fix = f"Run: dsh-acp login {provider.name}"
+    return Finding("key", "note", f"there is no key for {provider.name}", fix)
+
+
+def _endpoint(provider: ProviderSettings, model: str, timeout_s: float) -> Iterator[Finding]:
     answer = ask(provider, timeout_s)
     at = provider.base_url
     match answer.verdict:
         case "ok":
             yield Finding("endpoint", "ok", f"{at}: {answer.detail}")
             if answer.models and model not in answer.models:
-                some = ", ".join(answer.models[:5])
-                yield Finding(
-                    "model", "note", f"{at} does not list {model}", f"It lists, for example: {some}"
-                )
+                fix = f"It lists, for example: {', '.join(answer.models[:5])}"
+                yield Finding("model", "note", f"{at} does not list {model}", fix)
         case "refused":
-            yield Finding("endpoint", "problem", f"{at}: {answer.detail}", sign_in)
+            yield Finding("endpoint", "problem", f"{at}: {answer.detail}", _SIGN_IN)
         case "unreachable":
             fix = "Check the network, a proxy (HTTPS_PROXY) and the base_url of the provider."
             yield Finding("endpoint", "problem", f"{at}: {answer.detail}", fix)

@@ -69,7 +69,7 @@ BUILTIN: Final = (
         "https://api.anthropic.com",
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_BASE_URL",
-        "claude-sonnet-4-5",
+        "claude-sonnet-4-6",
         "https://console.anthropic.com/settings/keys",
     ),
     Builtin(
@@ -79,7 +79,7 @@ BUILTIN: Final = (
         "https://api.openai.com/v1",
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",
-        "gpt-5",
+        "gpt-5.2",
         "https://platform.openai.com/api-keys",
     ),
     Builtin(

@@ -1,10 +1,6 @@
-"""What is measured: one function per promise, each beside the floor in the same run.
-
-Rounds of the two agents alternate, so that a noisy minute of the machine hits both.
-"""
+"""What is measured: one function per promise, each beside the floor in the same run."""
 
 from collections.abc import Callable, Iterator, Sequence
-import contextlib
 import itertools
 import json
 from pathlib import Path
@@ -14,74 +10,12 @@ import sys
 import tempfile
 import time
 
-from msgspec import Struct
-from processes import Agent, Endpoint
+from lab import KINDS, MS, Lab, Row, alternate, at_most, median, times_floor
+from processes import Endpoint
+from stopping import cancel, crash, load
 
-KINDS = ("real", "floor")
-MS = 1e6
 PULSES, PULSE_MS = 100, 20
 STAMP_DIGITS = 20
-
-
-class Row(Struct):
-    """One measured promise; `floor` is `None` where the floor has nothing to compare."""
-
-    name: str
-    what: str
-    unit: str
-    real: float
-    floor: float | None
-    reach: str
-    met: bool
-    note: str = ""
-
-
-class Lab:
-    """Fresh homes and one scripted endpoint."""
-
-    def __init__(self, folder: Path, endpoint: Endpoint) -> None:
-        self.folder = folder
-        self.endpoint = endpoint
-        self._numbers = itertools.count()
-
-    def agent(self, kind: str, url: str | None = None, home: Path | None = None) -> Agent:
-        """A new process, in a new home unless one is given."""
-        home = home or self.folder / f"{kind}{next(self._numbers)}"
-        home.mkdir(exist_ok=True)
-        return Agent(kind, home, url or self.endpoint.url)
-
-    @contextlib.contextmanager
-    def session(self, kind: str, url: str | None = None) -> Iterator[tuple[Agent, str]]:
-        """A warm agent with a session in which one prompt was answered."""
-        with self.agent(kind, url) as agent:
-            agent.initialize()
-            session = agent.new_session()
-            agent.prompt(session, "warm up")
-            yield agent, session
-
-
-def alternate(rounds: int, sample: Callable[[str], Sequence[float]]) -> dict[str, list[float]]:
-    """The samples of both agents, round by round in turn."""
-    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for _ in range(rounds):
-        for kind in KINDS:
-            found[kind] += sample(kind)
-    return found
-
-
-median = statistics.median
-
-
-def at_most(name: str, what: str, real: float, floor: float | None, limit: float) -> Row:
-    """A row in milliseconds with an absolute limit."""
-    return Row(name, what, "ms", real, floor, f"≤ {limit:g} ms", real <= limit)
-
-
-def times_floor(name: str, what: str, real: float, floor: float, factor: float) -> Row:
-    """A row in milliseconds with a limit that is a multiple of the floor."""
-    reach = f"≤ {factor:g} × floor"
-    return Row(name, what, "ms", real, floor, reach, real <= factor * floor)
-
 
 # ---------------------------------------------------------------- starting
 
@@ -317,91 +251,6 @@ def concurrent(lab: Lab) -> list[Row]:
     p99 = {kind: statistics.quantiles(values, n=100)[98] for kind, values in found.items()}
     what = "20 × 50 chunks/s, p99"
     return [at_most("concurrent", what, p99["real"], p99["floor"], 2.5)]
-
-
-# ---------------------------------------------------------------- stopping and coming back
-
-
-def cancel(lab: Lab) -> list[Row]:
-    """From `session/cancel` to the prompt's answer, and to the end of the model's connection."""
-    closed: list[float] = []
-
-    def sample(kind: str) -> list[float]:
-        stalled = {"text": "thinking ", "deltas": 3, "finish": None, "end": "stall", "repeat": 0}
-        lab.endpoint.script([{"text": "warm"}, stalled])
-        found = []
-        with lab.session(kind) as (agent, session):
-            for _ in range(8):
-                id = agent.start_prompt(session, "go")
-                agent.first_chunk()
-                time.sleep(0.02)  # let the rest of the stream pass
-                sent = time.monotonic_ns()
-                agent.notify("session/cancel", {"sessionId": session})
-                at, result = agent.answer(id)
-                if result["stopReason"] != "cancelled":
-                    raise RuntimeError(f"the answer was {result}")
-                found.append((at - sent) / MS)
-                if kind == "real":
-                    time.sleep(0.02)
-                    last = lab.endpoint.requests()[-1]["closed_ns"]
-                    closed.append((last - sent) / MS if last else float("inf"))
-        return found
-
-    found = alternate(2, sample)
-    real, floor = median(found["real"]), median(found["floor"])
-    return [
-        at_most("cancel", "cancel to answer", real, floor, 2.5),
-        at_most("cancel-close", "cancel to closed connection", median(closed), None, 10),
-    ]
-
-
-def load(lab: Lab) -> list[Row]:
-    """`session/load` of 200 turns, to its answer after the full replay."""
-    lab.endpoint.script([{"text": "an answer of a few words", "repeat": 0}])
-    with lab.session("real") as (agent, session):
-        for number in range(199):
-            agent.prompt(session, f"prompt {number}")
-    taken = []
-    for _ in range(5):
-        with lab.agent("real", home=agent.home) as again:
-            again.initialize()
-            again.new_session()
-            time.sleep(0.3)  # what loads in the background after the first answer is not measured
-            params = {"sessionId": session, "cwd": str(again.cwd), "mcpServers": []}
-            sent = time.monotonic_ns()
-            at, _ = again.answer(again.send("session/load", params))
-            taken.append((at - sent) / MS)
-            said = "".join(text for _, text in again.texts())
-            if said.count("an answer of a few words") != 200:
-                raise RuntimeError("the replay is not complete")
-    return [at_most("load", "load of 200 turns", median(taken), None, 20)]
-
-
-def crash(lab: Lab) -> list[Row]:
-    """kill -9 in the middle of a stream: how old what the editor saw and a load lacks may be."""
-    lost = []
-    for _ in range(3):
-        lab.endpoint.script([{"text": "w ", "deltas": 1000, "chunk_delay_ms": 5, "repeat": 0}])
-        with lab.agent("real") as agent:
-            agent.initialize()
-            session = agent.new_session()
-            agent.start_prompt(session, "go")
-            end = agent.first_chunk() + 1_000 * MS
-            while agent.receive()[0] < end:
-                pass
-            killed = time.monotonic_ns()
-            agent.kill()
-        seen = [at for at, text in agent.texts() for _ in range(len(text) // 2)]
-        with lab.agent("real", home=agent.home) as again:
-            again.initialize()
-            params = {"sessionId": session, "cwd": str(again.cwd), "mcpServers": []}
-            again.answer(again.send("session/load", params))
-            back = sum(len(text) // 2 for _, text in again.texts())
-        lost.append((killed - seen[back]) / MS if back < len(seen) else 0.0)
-    note = "age of the oldest chunk that was seen and lost"
-    worst = max(lost)
-    row = Row("crash", "kill -9, then load", "ms", worst, None, "≤ 100 ms", worst <= 100, note)
-    return [row]
 
 
 ROWS: dict[str, Callable[[Lab], list[Row]]] = {

@@ -9,10 +9,11 @@ import argparse
 import sys
 import time
 
+from lab import Row
 import msgspec
 from rich.console import Console
 from rich.table import Table
-from rows import ROWS, Row, measure
+from rows import ROWS, measure
 
 
 def main() -> int:

@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import os
 import socket
@@ -85,6 +86,27 @@ def test_an_endpoint_that_never_answers_costs_only_the_time_given(findings, monk
         monkeypatch.setenv("DSH_ACP_MODEL", "openai/m")
         _, found = findings("--timeout", "0.2")
     assert found["endpoint"][0]["detail"].endswith("timed out")
+
+
+@pytest.mark.parametrize(
+    ("model", "state"),
+    [
+        ("replay:/x.jsonl", "ok"),
+        ("ollama/qwen3", "ok"),
+        ("here/m", "problem"),
+        ("deepseek", "problem"),
+    ],
+)
+def test_every_form_of_naming_a_model_is_understood(model, state, findings):
+    _, found = findings("--offline", "--model", model)
+    assert found["model"][0]["state"] == state
+
+
+def test_the_model_in_this_process_needs_its_extra(findings):
+    code, found = findings("--offline", "--model", "local")
+    installed = importlib.util.find_spec("xllamacpp") is not None
+    assert code == (0 if installed else 1)
+    assert installed or "dsh-acp[local]" in found["model"][0]["fix"]
 
 
 def test_every_mistake_of_the_configuration_is_a_finding(findings, tmp_path):

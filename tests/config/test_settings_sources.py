@@ -6,7 +6,10 @@ import pytest
 from dsh_acp import config
 from dsh_acp.config import Flags
 from dsh_acp.config.credentials import Credentials
+from dsh_acp.config.sources import BUILTIN
 from dsh_acp.errors import ConfigError
+from dsh_acp.llm.dialects import DIALECTS
+from dsh_acp.llm.models import find
 
 
 def environ(tmp_path: Path, **more: str) -> dict[str, str]:
@@ -52,6 +55,12 @@ def test_the_key_that_exists_chooses_the_model(tmp_path, variable, model):
     assert settings.model is not None and settings.model.startswith(model)
     key = settings.providers[model.partition("/")[0]].api_key
     assert key is not None and key.reveal() == "sk-1"
+
+
+def test_every_default_model_is_in_the_catalogue():
+    for known in BUILTIN:
+        assert find(known.model) is not None
+        assert known.dialect == "anthropic" or known.dialect in DIALECTS
 
 
 def test_deepseek_comes_first_when_several_keys_exist(tmp_path):
