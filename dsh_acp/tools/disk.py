@@ -4,7 +4,8 @@ Everything here blocks and is meant for a worker thread. Nothing waits on a devi
 path is looked at before it is opened, and opened so that it cannot block.
 
 A replacement goes through a new file in the same folder and a rename, so that a reader sees the
-old text or the new one. Two kinds of file are rewritten in place instead, because a rename would
+old text or the new one. The folder is not synced: a rename that a power cut undoes gives the old
+file back whole. Two kinds of file are rewritten in place instead, because a rename would
 change what they are: files with several hard links, and files whose owner or folder would not
 survive it.
 """
@@ -187,7 +188,6 @@ def _create(path: str, target: str, data: bytes) -> Version:
             temporary.rename(target)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(folder)
     return Version(digest(data), identity(Path(target).stat()))
 
 
@@ -233,7 +233,6 @@ def _swap(path: str, target: str, data: bytes, status: os.stat_result, current: 
             return False
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(folder)
     return True
 
 
@@ -276,13 +275,3 @@ def _copy_attributes(source: str, fd: int) -> None:
         for name in os.listxattr(source):
             with contextlib.suppress(OSError):
                 os.setxattr(fd, name, os.getxattr(source, name))
-
-
-def _sync_folder(folder: Path) -> None:
-    # Some file systems cannot sync a folder; the file itself is already safe.
-    with contextlib.suppress(OSError):
-        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

@@ -4,6 +4,7 @@ Nothing is overwritten that the model has not seen in its current state, and wha
 not touch keeps its bytes: encoding, byte order mark, line endings, final newline.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from anyio import to_thread
@@ -160,7 +161,21 @@ class Edit(Builtin):
 def write_intent(args: "arguments.Escalating", cwd: str) -> Intent:
     """What a call with a `file_path` changes; `scope` is the file."""
     path = resolved(str(getattr(args, "file_path", "")), cwd)
-    return Intent(effect="write", paths=(path,), cwd=cwd, scope=path, reason=escalation(args))
+    reason = escalation(args) or caution(path)
+    return Intent(effect="write", paths=(path,), cwd=cwd, scope=path, reason=reason)
+
+
+def caution(path: str) -> str | None:
+    """Why changing this file does more than it seems."""
+    if "/.git/" in path:
+        return "files in .git can make git run programs"
+    try:
+        links = Path(path).stat().st_nlink
+    except (OSError, ValueError):
+        return None
+    if links > 1 and not Path(path).is_dir():
+        return f"the file has {links} hard links: it changes under its other names too"
+    return None
 
 
 def escalation(args: "arguments.Escalating") -> str | None:

@@ -76,7 +76,7 @@ class Job:
         return f"[status: {self.status}{', ' if self.detail else ''}{self.detail}]"
 
     def start(self) -> None:
-        """Begin; returns once it can be stopped."""
+        """Begin; blocks until it can be stopped."""
         self._thread.start()
         self._ready.wait()
 
@@ -174,7 +174,7 @@ def _jobs(state: Mapping[str, Any]) -> dict[str, Job]:
     return state.get("jobs", {})
 
 
-def start(command: str, cwd: str, ctx: ToolContext) -> Job:
+async def start(command: str, cwd: str, ctx: ToolContext) -> Job:
     """Start a command in the background of the session.
 
     Raises:
@@ -185,11 +185,11 @@ def start(command: str, cwd: str, ctx: ToolContext) -> Job:
     if len(running) >= LIMIT:
         text = f"too many background jobs (limit {LIMIT}): {', '.join(running)}; stop one first"
         raise ToolError(text, code="JOB_LIMIT", name="JobError")
-    if not Path(cwd).is_dir():
+    if not await to_thread.run_sync(Path(cwd).is_dir):
         raise ToolError(f'cannot run in "{cwd}": not a directory', code="EXEC_FAILED")
     job = Job(f"job-{len(jobs) + 1}", command, cwd, ctx)
     jobs[job.id] = job
-    job.start()
+    await to_thread.run_sync(job.start)
     return job
 
 

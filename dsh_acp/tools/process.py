@@ -22,7 +22,9 @@ from dsh_acp.errors import ToolError
 from dsh_acp.tools import reaper
 
 GRACE_S: Final = 3.0
+_KILLED_S: Final = 2.0
 _LINGER_S: Final = 0.1
+_LOOKS: Final = 100
 PROC: Final = Path("/proc")
 _MARK: Final = "DSH_RUN"
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
@@ -121,8 +123,11 @@ class Child:
                 await self.exited()
             if not self._has_exited():
                 self._signal(signal.SIGKILL)
-                await self.exited()
-        self._popen.wait()
+                # One that hangs in the kernel ends when the kernel lets it; nobody waits for that.
+                with anyio.move_on_after(_KILLED_S):
+                    await self.exited()
+        if self._has_exited():
+            self._popen.wait()
         if self._group_lives():
             ran = True
             await self._end_group(grace_s)
@@ -132,10 +137,10 @@ class Child:
         return ran
 
     async def _end_strays(self) -> bool:
-        """Kill what left the group; again until nothing is found twice."""
+        """Kill what left the group; until two looks find nothing, because of exec's blink."""
         found = False
         clean = 0
-        while clean < 2:
+        for _ in range(_LOOKS):
             pids = await to_thread.run_sync(marked_processes, self._mark)
             for pid in pids:
                 with contextlib.suppress(OSError):
@@ -143,7 +148,8 @@ class Child:
             found = found or bool(pids)
             # A process in the middle of an exec shows no environment for a moment.
             clean = 0 if pids else clean + 1
-            await anyio.sleep(0.002)
+            if clean == 2:
+                break
         return found
 
     def close(self) -> None:
@@ -157,7 +163,9 @@ class Child:
 
     def outcome(self) -> tuple[int | None, str | None]:
         """Exit code and signal name, one of them `None`, once reaped."""
-        code = self._popen.returncode
+        code = self._popen.poll()
+        if code is None:
+            return None, "SIGKILL"
         if code >= 0:
             return code, None
         try:

@@ -44,7 +44,7 @@ class Bash(Builtin):
         if args.run_in_background:
             from dsh_acp.tools import jobs
 
-            job = jobs.start(args.command, folder, ctx)
+            job = await jobs.start(args.command, folder, ctx)
             return text_outcome(f"started background job {job.id}")
         timeout_ms = min(int(args.timeoutMs or self._timeout_ms) or 1, MAX_TIMEOUT_MS)
         live = _Live(ctx)

@@ -320,7 +320,7 @@ _CODECS = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(_TEXTS, _TEXTS, _TEXTS, _CODECS, st.integers(0, 9), st.integers(0, 9))
 def test_bytes_around_an_edit_are_untouched(
     head: str, tail: str, new: str, codec: tuple[str, bytes], before: int, after: int
@@ -346,7 +346,21 @@ def test_bytes_around_an_edit_are_untouched(
     assert new_lines[len(new_lines) - lines_after :] == old_lines[len(old_lines) - lines_after :]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
+@given(_TEXTS, _TEXTS, _CODECS)
+def test_overwriting_a_file_with_what_was_read_changes_nothing(
+    head: str, tail: str, codec: tuple[str, bytes]
+) -> None:
+    name, bom = codec
+    stored = bom + (head + tail).encode(name)
+    found = FileRead(stored, Version(""))
+    assert files.rewritten("f", found, files.shown(found)) == stored
+    # A line more touches no other.
+    more = files.rewritten("f", found, files.shown(found) + "\nmore")
+    assert more.startswith(stored)
+
+
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
 def test_decoding_is_lossless_or_refused(data: bytes) -> None:
     try:

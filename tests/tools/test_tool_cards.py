@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 import pytest
 from workbench import Workbench
 
@@ -193,6 +193,7 @@ _JSON = st.recursive(
 )  # fmt: skip
 
 
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from([*cards.CALLS, "other"]), _JSON, _JSON, st.text(max_size=9), st.booleans())
 def test_cards_never_raise(name: str, value: Any, meta: Any, text: str, is_error: bool) -> None:
     arguments = json.dumps(value)

@@ -6,6 +6,7 @@ import anyio
 import pytest
 from workbench import Workbench
 
+from dsh_acp.messages import encode_blocks
 from dsh_acp.tools import disk
 from dsh_acp.tools.tool import FileDiff, FileRead, Version
 from dsh_acp.tools.world import LocalWorld
@@ -152,6 +153,31 @@ async def test_a_file_changed_by_someone_else_is_not_clobbered(bench: Workbench)
             f'cannot {name} "{path}": file changed since it was read — re-read the file, then retry'
         )
     assert bench.bytes_of("a.txt") == b"odd\n"
+
+
+async def test_what_a_command_changed_is_not_edited_from_memory(bench: Workbench) -> None:
+    bench.put("a.txt", "one\n")
+    await bench.call("read", file_path="a.txt")
+    await bench.call("bash", command="echo two > a.txt", description="change")
+    edit = {"file_path": "a.txt", "old_string": "two", "new_string": "three"}
+    assert (await bench.refusal("edit", **edit)).code == "FS_STALE_VERSION"
+    assert bench.bytes_of("a.txt") == b"two\n"
+    await bench.call("read", file_path="a.txt")
+    await bench.call("edit", **edit)
+    assert bench.bytes_of("a.txt") == b"three\n"
+
+
+async def test_a_giant_line_never_reaches_the_model_whole(bench: Workbench) -> None:
+    bench.put("big.json", '{"a": "' + "x" * 5_600_000 + '"}\n')
+    for name, arguments in (
+        ("read", {"file_path": "big.json"}),
+        ("grep", {"pattern": ".*"}),
+        ("grep", {"pattern": "x"}),
+        ("bash", {"command": "cat big.json", "description": "show"}),
+    ):
+        outcome = await bench.call(name, **arguments)
+        assert len(encode_blocks(outcome.content)) < 70_000
+        assert len(str(outcome.meta)) < 70_000
 
 
 async def test_a_touched_file_with_the_same_content_is_still_known(bench: Workbench) -> None:

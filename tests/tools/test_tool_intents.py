@@ -1,9 +1,10 @@
 """How far "always" reaches, and what a person is warned of."""
 
 import json
+import os
 import shlex
 
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 import pytest
 from workbench import Workbench
 
@@ -146,6 +147,7 @@ _PIECES = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(max_examples=300, deadline=None)
 @given(st.lists(_PIECES, max_size=8).map(" ".join) | st.lists(_PIECES, max_size=8).map("".join))
 def test_a_wide_scope_is_a_prefix_of_plain_words(command: str) -> None:
     scope = scope_of(command)
@@ -240,6 +242,16 @@ def test_each_tool_says_what_it_is_about_to_do(bench: Workbench) -> None:
         ("job_kill", {"job_id": "j"}),
     ):
         assert intent(bench, name, **arguments).effect == "none"
+
+
+def test_a_file_that_is_more_than_it_seems_is_pointed_out(bench: Workbench) -> None:
+    path = bench.put("one", "x")
+    os.link(path, bench.folder / "two")
+    found = intent(bench, "write", file_path="two", content="y")
+    assert found.reason == "the file has 2 hard links: it changes under its other names too"
+    found = intent(bench, "write", file_path=".git/hooks/pre-commit", content="y")
+    assert found.reason == "files in .git can make git run programs"
+    assert intent(bench, "write", file_path="a\0b", content="y").paths
 
 
 def test_only_what_changes_nothing_may_overlap(bench: Workbench) -> None:
