@@ -228,6 +228,7 @@ const act = (name, row, text) => {
   ACTS[name](item, text);
   state.touched = state.items.some((one) => one.act !== null);
   state.view = state.items.filter((one) => one.origin < state.played);
+  state.sent.delete(atDispatch());
   changed();
   draw();
 };
@@ -235,6 +236,7 @@ const mutate = (id, on) => {
   if (state.busy) return;
   pause();
   if (on) state.mutations.add(id); else state.mutations.delete(id);
+  state.sent.delete(atDispatch());
   changed();
   draw();
 };
@@ -476,19 +478,24 @@ const pairs = () => {
   pairCache = { key, fact: fact.log, pairs: found };
   return found;
 };
-const firstDifference = (a, b) => {
-  let at = 0;
-  while (at < a.length && at < b.length && a[at] === b[at]) at += 1;
-  return at;
+/* Where `text` differs from `other`: what is before, the difference, what is after. */
+const split = (text, other) => {
+  const most = Math.min(text.length, other.length);
+  let from = 0;
+  while (from < most && text[from] === other[from]) from += 1;
+  let same = 0;
+  while (same < most - from && text.at(-1 - same) === other.at(-1 - same)) same += 1;
+  return [text.slice(0, from), text.slice(from, text.length - same), text.slice(text.length - same)];
 };
+const NOTHING = "∅";
 /* A side's cell: a summary, or the JSON text around the difference. */
 const cell = (text, other, differs) => {
   const node = make("span", "cell");
   if (text === undefined) { node.append(make("em", "absent", "nothing")); return node; }
   if (differs && other !== undefined) {
-    const at = firstDifference(text, other);
+    const [before, difference, after] = split(text, other);
     node.classList.add("raw");
-    node.append(`${at > 24 ? "…" : ""}${text.slice(Math.max(0, at - 24), at)}`, make("mark", "", short(text.slice(at, at + 120), 100) || "∎"));
+    node.append(`${before.length > 24 ? "…" : ""}${before.slice(-24)}`, make("mark", "", short(difference, 100) || NOTHING), short(after, 100));
     return node;
   }
   const value = JSON.parse(text);
@@ -532,8 +539,8 @@ const openPair = (row) => {
     if (text === undefined) pre.append(make("em", "absent", "nothing"));
     else if (text === other) pre.textContent = pretty(text);
     else {
-      const at = firstDifference(text, other ?? "");
-      pre.append(text.slice(0, at), make("mark", "", text.slice(at)));
+      const [before, difference, after] = split(text, other ?? "");
+      pre.append(before, make("mark", "", difference || NOTHING), after);
     }
     part.append(make("h3", "", title), pre);
     return part;
@@ -569,10 +576,11 @@ const requestWords = () => {
   const k = atDispatch();
   if (k >= 0) {
     const { turn, step: s, attempt } = dispatches[k];
-    return `Request ${k + 1} of ${dispatches.length} · turn ${turn}, step ${s}${attempt > 1 ? `, attempt ${attempt}` : ""} · ${state.sent.has(k) ? "left" : "about to leave"}`;
+    const fate = state.verdict?.passed === false ? "stopped" : state.sent.has(k) ? "left" : "about to leave";
+    return `Request ${k + 1} of ${dispatches.length} · turn ${turn}, step ${s}${attempt > 1 ? `, attempt ${attempt}` : ""} · ${fate}`;
   }
   if (state.played >= recorded.length) return "After the last entry: what the next request would carry";
-  return state.played ? "Between requests: what the next one carries so far" : "Press Play: the log streams in, and the request grows from it";
+  return state.played ? "Between requests: what the next one carries so far" : "";
 };
 const drawGate = () => {
   if (state.hidden) return;

@@ -9,6 +9,7 @@ const Rule = (() => {
   const VISIBLE = new Set(["user/message", "assistant/message", "tool/result"]);
   const IN_STEP = new Set(["assistant/chunk", "tool/call"]);
   const IN_TURN = new Set(["request/context", "todo/write"]);
+  const KEYS = new Set(["type", "seq", "time", "data", "ignorable", "sourceEventSeqs", "surfaceOp", "seq0", "time0"]);
   const FIELDS = ["provider", "model", "reasoningEffort", "temperature", "maxTokens", "stop", "system", "tools"];
 
   /* Something that a sound log cannot contain. */
@@ -114,9 +115,11 @@ const Rule = (() => {
 
     take(line, at) {
       need(line.type && line.value.data !== undefined, "it is not an event");
+      need(Object.keys(line.value).every((key) => KEYS.has(key)), "it has a key that no event has");
       if (line.row) { this.takeRow(line); return; }
       const { type, seq } = line;
       if (seq !== this.seq) throw new Unsound(`event ${this.seq} is missing: event ${seq ?? -1} stands in its place`);
+      if (line.value.time === undefined || (line.value.seq0 ?? -1) !== -1) throw new Unsound(`event ${seq} has no event's envelope`);
       this.seq += 1;
       if (VISIBLE.has(type)) {
         if (type !== "user/message") this.checkPlace(line);
@@ -130,10 +133,10 @@ const Rule = (() => {
     }
 
     takeRow(line) {
-      const { data, seq0 } = line.value;
+      const { data, seq0, time0 } = line.value;
       if (seq0 !== this.seq) throw new Unsound(`event ${this.seq} is missing: a row from ${seq0 ?? -1} is in its place`);
       const members = line.type === "tool-call-chunks" ? data.args : data.texts;
-      if (!members?.length || data.dt?.length !== members.length - 1) {
+      if (!members?.length || data.dt?.length !== members.length - 1 || time0 === undefined) {
         throw new Unsound(`the packed row at event ${this.seq} is malformed`);
       }
       this.sameStep(line.type, data, this.seq);
@@ -250,16 +253,16 @@ const Rule = (() => {
       ({ request, live }) => request.sessionId !== live && `a loop-built request must carry a live session id, got "${request.sessionId}"`],
     ["messages-frozen", "Its messages are frozen",
       ({ request }) => !request.messagesFrozen && "a loop-built request must carry a frozen messages array"],
-    ["log", "The log is sound: no event is missing or out of place",
+    ["log", "The log is whole and in order",
       ({ log, live }) => log.issue !== null && `llm request for session "${live}" rests on a damaged log: ${log.issue}`],
     ["step", "The log has a step/start",
       ({ log }) => !log.sawStep && "a loop-built request with no step/start in its session log"],
     ["header", "The log has a request/header",
       ({ log }) => !log.header && "a loop-built request with no request/header event in its session log"],
-    ["derivation", "Messages equal the derivation, character for character",
+    ["derivation", "Every message equals its derivation",
       ({ request, log, live }) => firstMessage(request, log) !== null
         && `llm request for session "${live}" diverges from the dispatch-time durable derivation (log-reconstruction desync)`],
-    ["fields", "Model, system, sampling and tools equal the header",
+    ["fields", "Model, system and tools equal the header",
       ({ request, log, live }) => firstField(request, log) !== null
         && `llm request for session "${live}" diverges from the folded request header`],
   ].map(([id, says, run]) => ({ id, says, run: (facts) => {
