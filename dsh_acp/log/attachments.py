@@ -4,6 +4,7 @@ An object is on disk before anything refers to it. The reference repeats what a 
 needs to know, and is checked against the object before its bytes reach a model.
 """
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Final
 from msgspec import UNSET
 
 from dsh_acp.errors import LogError, PromptError
+from dsh_acp.log.logfile import UNWRITABLE, disk_error
 from dsh_acp.messages import ImageRef
 
 MEDIA_TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif")
@@ -107,8 +109,6 @@ class Attachments:
         return self._root / digest[:2] / digest
 
     def _keep(self, digest: str, data: bytes) -> None:
-        from dsh_acp.log.logfile import UNWRITABLE, disk_error
-
         path = self._path(digest)
         if path.exists():
             return
@@ -123,7 +123,8 @@ class Attachments:
             temporary.replace(path)
             _sync_folder(path.parent)
         except OSError as exc:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
             if exc.errno not in UNWRITABLE:
                 raise disk_error(exc, "the attachment") from exc
             self._memory[digest] = data

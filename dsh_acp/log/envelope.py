@@ -6,6 +6,7 @@ so a log of any origin is written again byte for byte, and reading one costs lit
 
 from collections.abc import Iterable
 import inspect
+import json
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -155,26 +156,20 @@ def decode_event(line: bytes) -> Event:
 
 
 def _tolerant(line: bytes, exc: Exception) -> Event:
-    # Lone surrogates in the payload are legal JSON. The payload keeps its text; only the
-    # envelope, which holds none, is read from the cleaned line.
+    # Lone surrogates in a payload are legal JSON. The envelope, which holds none, is read from a
+    # cleaned line; the payload keeps its own text.
     event = jsontext.decode(line, _event)
-    start = line.find(b'"data":')
-    whole = line[start + 7 :].rstrip()
-    for tail in (b"", b',"ignorable"', b',"sourceEventSeqs"', b',"surfaceOp"'):
-        end = whole.rfind(tail) if tail else len(whole) - 1
-        if start < 0 or end < 0:
-            continue
-        text = whole[:end]
-        try:
-            same = jsontext.normalise(text) == bytes(event.raw)
-        except jsontext.DecodeError:
-            continue
-        if same:
-            force_setattr(event, "raw", Raw(text))
-            return event
-    raise jsontext.DecodeError("not valid JSON") from exc
+    text = line.decode("utf-8", "surrogateescape")
+    start = text.find('"data":') + len('"data":')
+    try:
+        _, end = _json.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        raise jsontext.DecodeError("not valid JSON") from exc
+    force_setattr(event, "raw", Raw(text[start:end].encode("utf-8", "surrogateescape")))
+    return event
 
 
+_json: Final = json.JSONDecoder(strict=False)
 _quoted: dict[str, bytes] = {}
 
 

@@ -14,10 +14,11 @@ import sys
 from dsh_acp.errors import LogError
 from dsh_acp.log import lock
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FULL = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
 UNWRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR})
 """The errors of a place where nothing can be created, as against a full disk or a broken one."""
 
+_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
@@ -50,9 +51,8 @@ class LogFile:
             LogError: `LOCKED`, `NOT_FOUND`, `READ_ONLY`, `IO`.
         """
         found = cls(path, root)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC if sys.platform != "win32" else os.O_RDWR
         try:
-            fd = os.open(path, flags)
+            fd = os.open(path, _FLAGS)
         except FileNotFoundError:
             raise LogError(f"there is no session log at {path}", code="NOT_FOUND") from None
         except OSError as exc:
@@ -108,8 +108,7 @@ class LogFile:
         folder = self.path.parent
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = folder / f"{self.path.name}.{secrets.token_hex(6)}.tmp"
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
-        fd = os.open(temporary, flags | getattr(os, "O_CLOEXEC", 0), 0o600)
+        fd = os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             lock.acquire(fd)
             self._append(fd, data, 0)
@@ -153,13 +152,13 @@ class LogFile:
         if self._fd < 0:
             return b""
         wanted, parts = self.size - offset, list[bytes]()
+        os.lseek(self._fd, offset, os.SEEK_SET)
         while wanted > 0:
-            part = os.pread(self._fd, wanted, offset)
+            part = os.read(self._fd, wanted)
             if not part:
                 break
             parts.append(part)
             wanted -= len(part)
-            offset += len(part)
         return b"".join(parts)
 
     def truncate(self, size: int) -> None:

@@ -64,6 +64,7 @@ class SessionLog(History):
         self._pending_from = -1
         self._failure: LogError | None = None
         self._closed = False
+        self._publishing = False
         self._synced = 0
         self._sync_done: anyio.Event | None = None
         self._bell: Final = Bell()
@@ -96,6 +97,11 @@ class SessionLog(History):
     def _check_writable(self) -> None:
         if self._closed:
             raise LogError("the session is closed", code="CLOSED")
+        if self._publishing:
+            raise LogError(
+                "session append cannot reenter while another append is being published",
+                code="INVALID_EVENT",
+            )
         if self._failure is not None:
             raise LogError(
                 f"the session can no longer be written: {self._failure}", code=self._failure.code
@@ -153,8 +159,12 @@ class SessionLog(History):
         if event.type == RequestHeader.TYPE:
             self.header_in_this_life = True
         self._bell.ring()
-        for observer in self.observers:
-            observer(event)
+        self._publishing = True
+        try:
+            for observer in self.observers:
+                observer(event)
+        finally:
+            self._publishing = False
         return event
 
     def append_chunks(self, turn: int, step: int, chunks: Sequence[Chunk]) -> list[int]:
@@ -275,6 +285,8 @@ class SessionLog(History):
                 await to_thread.run_sync(file.sync)
                 self._synced = size
             except OSError as exc:
+                if self._closed:
+                    raise LogError("the session is closed", code="CLOSED") from exc
                 self._failure = disk_error(exc, f"the session log {file.path}")
                 raise self._failure from exc
             finally:

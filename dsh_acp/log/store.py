@@ -18,7 +18,7 @@ from dsh_acp.log.load import LoadedLog, load
 from dsh_acp.log.logfile import LogFile, disk_error
 from dsh_acp.log.packed import ChunkRow, Entry, pack
 from dsh_acp.log.session_log import SessionLog, now_ms
-from dsh_acp.log.validation import SessionHeader
+from dsh_acp.log.validation import SessionHeader, decode_session_header
 from dsh_acp.messages import new_id
 
 SUBAGENT: Final = "subagent"
@@ -62,7 +62,8 @@ class Store:
         `session/end-seed` follows.
 
         Raises:
-            LogError: `EXISTS`, there is one with that id; `DISK_FULL`, `IO` when seeding.
+            LogError: `EXISTS`, there is one with that id; `CORRUPT`, `cwd` is not absolute;
+                `DISK_FULL`, `IO` when seeding.
         """
         header = SessionHeader(
             id=id or new_id(),
@@ -74,6 +75,7 @@ class Store:
             delegation_depth=delegation_depth,
             agent_preset=preset,
         )
+        decode_session_header(header.encode())
         if id is not None and (id in self._live or self.find(id) is not None):
             raise LogError(
                 f'session "{id}" already has a persisted log on disk;'

@@ -23,6 +23,7 @@ PROJECT = HERE.parents[1]
 def place(store: Store, data: bytes, name: str = "s1") -> Path:
     path = store.root / "--w--" / name / "session.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # overwriting in place makes some file systems wait for the disk
     path.write_bytes(data)
     return path
 
