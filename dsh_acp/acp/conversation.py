@@ -25,6 +25,7 @@ from dsh_acp.acp.v1 import Codec
 from dsh_acp.agent.commands import CommandInfo
 from dsh_acp.agent.services import USER, Routes
 from dsh_acp.agent.session import Session
+from dsh_acp.config import McpServerSettings
 from dsh_acp.log.events import Event
 from dsh_acp.log.packed import ChunkRow, Entry
 from dsh_acp.log.payloads import AssistantChunk, RequestHeader
@@ -68,6 +69,8 @@ class Conversation:
         self.client: Final = client
         self.session: Final = session
         self.tools = tools
+        self.servers: tuple[McpServerSettings, ...] = ()
+        """The MCP servers that this session is to use."""
         self.announced: tuple[CommandInfo, ...] = ()
         """The slash commands that the client was told of."""
         self.admission: Final = anyio.Lock(fast_acquire=True)

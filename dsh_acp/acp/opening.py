@@ -101,6 +101,8 @@ class Opening:
             codec=self.codec(session.id, client),
             projection=self.projection(session.id, place.cwd, tools),
         )
+        named = {server.name: server for server in (*settings.mcp_servers, *place.servers)}
+        conversation.servers = tuple(named.values())
         asker.desk = conversation
         if terminals is not None:
             terminals.attach = conversation.attach_terminal
