@@ -170,7 +170,10 @@ async def _next(answer: "Answer", decoder: Decoder) -> bytes | None:
     # The answer is complete but for its usage: a server that neither sends it nor closes must
     # not hold the turn until it counts as silent.
     with anyio.move_on_after(GRACE_S):
-        return await answer.next()
+        try:
+            return await answer.next()
+        except LlmError:
+            return None
     return None
 
 

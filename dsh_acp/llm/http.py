@@ -7,6 +7,7 @@ needed, and never for plain http.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 import sys
 from typing import Any, Final, cast
 from urllib.request import getproxies
@@ -19,6 +20,10 @@ from dsh_acp.llm.place import Place, is_loopback
 
 # The command line client of httpx is imported with it, and rich and pygments behind it.
 sys.modules.setdefault("httpx._main", cast("Any", None))
+# httpcore asks for sniffio with every lock it takes, and a failing search of the path costs more
+# than the lock. Where it is not installed, Python is told so once.
+if find_spec("sniffio") is None:
+    sys.modules.setdefault("sniffio", cast("Any", None))
 
 import httpx  # noqa: E402 - the line above must run first
 
@@ -131,8 +136,10 @@ class Http:
 
     async def _ready(self) -> httpx.AsyncClient:
         if self._client is None:
-            proxied = any(proxy.startswith("https:") for proxy in getproxies().values())
-            is_secure = self._base_url.startswith("https:") or proxied
+            # No proxy can reach this machine for us, whatever the environment says.
+            is_near = is_loopback(self._base_url)
+            proxies = () if is_near else getproxies().values()
+            is_secure = any(url.startswith("https:") for url in (self._base_url, *proxies))
             verify = await anyio.to_thread.run_sync(_tls_context) if is_secure else False
             # Another task may have built it meanwhile.
             if self._client is None:
@@ -140,6 +147,7 @@ class Http:
                     verify=verify,
                     timeout=self._timeout,
                     limits=httpx.Limits(keepalive_expiry=_KEEP_S),
+                    trust_env=not is_near,
                 )
         return self._client
 
