@@ -6,6 +6,7 @@ and published with a hard link, so that no two processes can create the same log
 
 from collections.abc import Callable
 import errno
+from hashlib import sha256
 import os
 from pathlib import Path
 import secrets
@@ -33,8 +34,17 @@ def disk_error(exc: OSError, what: str) -> LogError:
     return LogError(f"{what} could not be written: {exc.strerror or exc}", code="IO")
 
 
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_mtime_ns, status.st_ctime_ns
+
+
 class LogFile:
-    """An append-only file. `size` counts the bytes that are in it."""
+    """An append-only file. `size` counts the bytes that are in it.
+
+    What was written is remembered as a running hash, and the file's time stamps as its last write
+    left them. When the stamps are others, somebody else was there; the hash then tells whether the
+    content is still the same, so a touched file is read again and an edited one is found out.
+    """
 
     def __init__(self, path: Path, root: Path) -> None:
         self.path = path
@@ -42,6 +52,9 @@ class LogFile:
         self._root = root
         self._fd = -1
         self._new = True
+        self._hash = sha256()
+        self._stamp = (0, 0)
+        self._is_touched = False
 
     @classmethod
     def open(cls, path: Path, root: Path) -> "LogFile":
@@ -69,7 +82,13 @@ class LogFile:
             )
         found._fd, found._new = fd, False
         found.size = os.fstat(fd).st_size
+        found._remember()
         return found
+
+    def _remember(self) -> None:
+        """Take the file as it is for what was written."""
+        self._stamp = _stamp(os.fstat(self._fd))
+        self._hash = sha256(self.read())
 
     @property
     def exists(self) -> bool:
@@ -88,8 +107,14 @@ class LogFile:
         if self._fd < 0:
             self._materialise(data)
             return
-        self._append(self._fd, data, self.size)
+        if _stamp(os.fstat(self._fd)) != self._stamp:
+            self._is_touched = True  # our own write would hide it
+        try:
+            self._append(self._fd, data, self.size)
+        finally:
+            self._stamp = _stamp(os.fstat(self._fd))
         self.size += len(data)
+        self._hash.update(data)
 
     @staticmethod
     def _append(fd: int, data: bytes, size: int) -> None:
@@ -126,9 +151,11 @@ class LogFile:
         finally:
             temporary.unlink(missing_ok=True)
         self._fd, self.size = fd, len(data)
+        self._stamp = _stamp(os.fstat(fd))
+        self._hash.update(data)
 
     def check(self) -> None:
-        """The file is still ours and as long as we made it.
+        """The file is still ours and holds what we wrote.
 
         Raises:
             LogError: `IO`, it was removed or replaced; `CORRUPT`, something else wrote to it.
@@ -146,6 +173,14 @@ class LogFile:
                 f" expected {self.size} bytes, found {found.st_size}",
                 code="CORRUPT",
             )
+        if self._is_touched or _stamp(found) != self._stamp:
+            if sha256(self.read()).digest() != self._hash.digest():
+                raise LogError(
+                    f"the session log {self.path} was changed by another program:"
+                    " what was written is no longer in it",
+                    code="CORRUPT",
+                )
+            self._stamp, self._is_touched = _stamp(found), False
 
     def read(self, offset: int = 0) -> bytes:
         """The bytes from `offset` on."""
@@ -165,6 +200,7 @@ class LogFile:
         """Cut the file down to `size` bytes."""
         os.ftruncate(self._fd, size)
         self.size = size
+        self._remember()
 
     def sync(self) -> None:
         """Wait for the disk. The first time, the directories that name the file as well.
