@@ -7,18 +7,26 @@ before any of them changes.
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import islice
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 from msgspec import UNSET
 
-from dsh_acp.log.envelope import Event
+from dsh_acp.errors import LogError
+from dsh_acp.log.envelope import SURFACE_TYPES, Event
 from dsh_acp.log.packed import ChunkRow, Entry
 from dsh_acp.log.payloads import RequestContext, RequestHeader
-from dsh_acp.log.relations import MARK_WITHIN, RULED_TYPES, Position, Relations
+from dsh_acp.log.relations import RULES, Position, Relations
 from dsh_acp.log.surface import Span, Surface, derive_event_message
 from dsh_acp.log.validation import refused
 from dsh_acp.messages import EpochHeader, Message
+
+FOLDED_TYPES: Final = SURFACE_TYPES | {"request/header", "request/context"}
+"""The types that change more than the order of turns and steps."""
+
+
+def _shapeless(event: Event, exc: Exception) -> LogError:
+    return refused(f'session event "{event.type}" has an invalid payload: {exc}')
 
 
 class History:
@@ -146,15 +154,16 @@ class History:
             entry.seq == self.seq
             and entry.placement is UNSET
             and entry.sources is UNSET
-            and (
-                entry.type not in RULED_TYPES
-                or (
-                    entry.type == "assistant/chunk"
-                    and entry.line.find(self._relations.mark, 0, MARK_WITHIN) > 0
-                )
-            )
+            and entry.type not in FOLDED_TYPES
         ):
-            # No fold has an opinion on most events; this is where long logs spend their time.
+            # Neither surface nor header has an opinion on most events, and long logs spend their
+            # time here.
+            rule = RULES.get(entry.type)
+            if rule is not None:
+                try:
+                    rule(self._relations, entry)
+                except msgspec.ValidationError as exc:
+                    raise _shapeless(entry, exc) from None
             self._entries.append(entry)
             self._starts.append(entry.seq)
             self.seq += 1
@@ -176,7 +185,7 @@ class History:
                 raise refused('session event "request/header" has an invalid payload')
             self._relations.advance(event)
         except msgspec.ValidationError as exc:
-            raise refused(f'session event "{event.type}" has an invalid payload: {exc}') from None
+            raise _shapeless(event, exc) from None
         return span
 
     def abandon(self, position: Position) -> None:

@@ -17,7 +17,15 @@ from dsh_acp.errors import InvariantError, LogError
 from dsh_acp.log import migration, repair
 from dsh_acp.log.envelope import PAYLOADS, Event, decode_event
 from dsh_acp.log.history import History
-from dsh_acp.log.packed import STARTS, ChunkRow, Entry, MalformedRow, decode_entry, decode_row
+from dsh_acp.log.packed import (
+    ROW_TYPES,
+    STARTS,
+    ChunkRow,
+    Entry,
+    MalformedRow,
+    decode_entry,
+    decode_row,
+)
 from dsh_acp.log.validation import (
     SessionHeader,
     check_event,
@@ -172,20 +180,18 @@ def load(
     return log
 
 
-_CHECKED: Final = frozenset({"user/message", "assistant/message", "tool/result", "request/header"})
+_CHECKED: Final = frozenset(
+    {"user/message", "assistant/message", "tool/result", "request/header", "turn/end"}
+)
+_QUIET: Final = (frozenset(PAYLOADS) | ROW_TYPES) - _CHECKED
 
 
 def _fold(log: LoadedLog, session_id: str, entries: list[Entry]) -> None:
     admit = log.admit
     try:
         for entry in entries:
-            kind = entry.type
-            if kind in _CHECKED:
-                check_event(cast(Event, entry), f"seed {kind} at index {entry.seq}")
-            elif kind not in PAYLOADS and isinstance(entry, Event) and not entry.ignorable:
-                raise _unknown(session_id, entry)
-            elif kind == "turn/end" and not migration.is_current(cast(Event, entry)):
-                raise _invalid(session_id, f"turn/end at index {entry.seq} has no valid reason")
+            if entry.type not in _QUIET:
+                _check(session_id, cast(Event, entry))
             admit(entry)
     except LogError as exc:
         if exc.code != "INVALID_EVENT":
@@ -196,6 +202,17 @@ def _fold(log: LoadedLog, session_id: str, entries: list[Entry]) -> None:
         raise _invalid(session_id, text) from exc
     except InvariantError as exc:
         raise _invalid(session_id, exc.detail) from exc
+
+
+def _check(session_id: str, event: Event) -> None:
+    kind = event.type
+    if kind == "turn/end":
+        if not migration.is_current(event):
+            raise _invalid(session_id, f"turn/end at index {event.seq} has no valid reason")
+    elif kind in _CHECKED:
+        check_event(event, f"seed {kind} at index {event.seq}")
+    elif not event.ignorable:
+        raise _unknown(session_id, event)
 
 
 def _unknown(session_id: str, event: Event) -> LogError:

@@ -27,6 +27,7 @@ _KINDS: Final[dict[str, RowKind]] = {
     "reasoning-chunks": "reasoning",
     "tool-call-chunks": "tool-call",
 }
+ROW_TYPES: Final = frozenset(_KINDS)
 STARTS: Final = frozenset(
     (b'{"type":"text-chunks"', b'{"type":"reasoning-ch', b'{"type":"tool-call-ch')
 )

@@ -16,7 +16,7 @@ from dsh_acp.log.envelope import Event, Replace
 PACKAGE: Final = "@deepseek-ai/dsh-session"
 """The name under which the format reports these violations."""
 
-MARK_WITHIN: Final = 160
+_WITHIN: Final = 160
 """Where in a line its data has begun, if the keys are in the format's order."""
 
 _CLOSED: Final = b"\0"
@@ -113,7 +113,7 @@ class Relations:
         """
         if event.seq <= self._last_seq:
             raise violation(f"seq must strictly increase: saw {event.seq} after {self._last_seq}")
-        rule = _RULES.get(event.type)
+        rule = RULES.get(event.type)
         if rule is not None:
             rule(self, event)
         self._last_seq = event.seq
@@ -167,14 +167,13 @@ class Relations:
         self._calls.clear()
 
     def step_end(self, event: Event) -> None:
-        found = jsontext.decode(event.raw, _step)
-        self._names(event.type, found.turn, found.step)
+        self.in_step(event)
         self.step = None
         self.mark = _CLOSED
 
     def in_step(self, event: Event) -> None:
         # Looking at the line saves decoding what is usually long.
-        if event.line.find(self.mark, 0, MARK_WITHIN) > 0:
+        if event.line.find(self.mark, 0, _WITHIN) > 0:
             return
         found = jsontext.decode(event.raw, _step)
         self._names(event.type, found.turn, found.step)
@@ -203,7 +202,7 @@ class Relations:
             )
 
 
-_RULES: Final = {
+RULES: Final = {
     "turn/start": Relations.turn_start,
     "turn/end": Relations.turn_end,
     "step/start": Relations.step_start,
@@ -214,6 +213,4 @@ _RULES: Final = {
     "tool/result": Relations.tool_result,
     **dict.fromkeys(_IN_TURN, Relations.in_turn),
 }
-
-RULED_TYPES: Final = frozenset({*_RULES, "user/message"})
-"""The types that this validator or the surface judges; all others may come anywhere."""
+"""What each type must satisfy; all others may come anywhere."""
