@@ -85,6 +85,8 @@ class Conversation:
         self._moved = anyio.Event()
         self._ended = anyio.Event()
         self._shown_choices: list[dict[str, Any]] = []
+        self._chosen: tuple[str, ...] = ()
+        self._choosable: object = None
         self._tasks: TaskGroup | None = None
         self._is_hushed = False
         self._held: list[Update] = []
@@ -213,6 +215,12 @@ class Conversation:
 
     def _choices_changed(self) -> bytes:
         """The updates that tell a client of choices it has not been told of."""
+        session = self.session
+        known = self._routes.known()
+        chosen = (session.preset, session.model, session.effort or "")
+        if chosen == self._chosen and known is self._choosable:
+            return b""
+        self._chosen, self._choosable = chosen, known
         before, now = self._shown_choices, self.choices()
         if before == now:
             return b""

@@ -7,6 +7,7 @@ agent down with it.
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import cache
 from importlib.util import find_spec
 import os
 from pathlib import Path
@@ -36,6 +37,7 @@ _STOP_S: Final = 5
 _SECRETS: Final = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
+@cache
 def is_installed() -> bool:
     """Whether the extra is here; nothing is imported to find out."""
     return all(find_spec(name) is not None for name in PACKAGES)

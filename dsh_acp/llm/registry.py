@@ -39,6 +39,7 @@ class Providers:
         self._settings = settings
         self._images = images
         self._made: dict[str, Provider] = {}
+        self._known: list[tuple[Provider, ModelInfo]] | None = None
         self._replays: dict[str, tuple[Provider, str]] = {}
 
     def resolve(self, model_spec: str | None) -> tuple[Provider, str]:
@@ -83,14 +84,19 @@ class Providers:
             made = self._make(provider_name)
             if made is not None:
                 self._made[provider_name] = made
+                self._known = None
         return made
 
     def known(self) -> list[tuple[Provider, ModelInfo]]:
-        """What can be chosen now: every model of every provider that would find its key."""
-        found: list[tuple[Provider, ModelInfo]] = []
-        for provider in self._usable():
-            found += [(provider, info) for info in provider.models()]
-        return found
+        """What can be chosen now: every model of every provider that would find its key.
+
+        The same list until a discovery or a new provider may have changed it.
+        """
+        if self._known is None:
+            self._known = [
+                (provider, info) for provider in self._usable() for info in provider.models()
+            ]
+        return self._known
 
     async def discover(self) -> None:
         """Ask every usable endpoint for its models, at once. Never fails."""
@@ -99,6 +105,7 @@ class Providers:
         async with anyio.create_task_group() as group:
             for provider in self._usable():
                 group.start_soon(provider.discover)
+        self._known = None
 
     async def aclose(self) -> None:
         """Close every connection, and stop the local model."""
@@ -144,6 +151,7 @@ class Providers:
             provider = ReplayProvider(read(spec), self._images)
             found = self._replays[spec] = (provider, provider.default_model)
             self._made[provider.name] = provider
+            self._known = None
         return found
 
     def _default(self, provider: Provider) -> str:
