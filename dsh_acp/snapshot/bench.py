@@ -164,10 +164,13 @@ def _model(found: Bench, scenario: Scenario, life: int) -> str:
     """
     logs = scenario.logs
     overrides = scenario.overrides
+    setup = scenario.input.agent or Agent()
     for number in range(max([1, len(logs), *(n + 1 for n in overrides)])):
-        log = logs[number] if number < len(logs) else replies.synthetic(())
+        log = logs[number] if number < len(logs) else replies.synthetic((), setup.route or "")
         if number and number in overrides:
             log = replies.synthetic(replies.entries(log, overrides[number]))
+        if not any(line.startswith(b'{"type":"request/header"') for line in log):
+            log = [*log, *replies.synthetic((), setup.route or "")[1:]]
         text = b"\n".join([*log, b""])
         for name, value in found.known.items():
             text = text.replace(f"{{{{{name}}}}}".encode(), value.encode())

@@ -1,29 +1,21 @@
-"""What each step does. `MOVES` maps a step's type to the function that plays it."""
+"""What each step does. `MOVES`, at the end, maps a step's type to the function that plays it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from contextlib import suppress
 import os
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import anyio
 from msgspec import UNSET
 
-from dsh_acp.snapshot import harvest, steps as s
+from dsh_acp.snapshot import harvest, steps as s, waits
 from dsh_acp.snapshot.calls import AgentEnded
 from dsh_acp.snapshot.play import Move, Player, Started, StepFailed
+from dsh_acp.snapshot.table import Moves
 
 Json: TypeAlias = dict[str, Any]
-S = TypeVar("S", bound=s.Step)
 
-MOVES: Final[dict[type[s.Step], Move]] = {}
-
-
-def _move(kind: type[S]) -> Callable[[Callable[[Player, S], Awaitable[None]]], Move]:
-    def register(function: Callable[[Player, S], Awaitable[None]]) -> Move:
-        MOVES[kind] = function
-        return function
-
-    return register
+move: Final = Moves()
 
 
 def _given(**params: Any) -> Json:
@@ -33,7 +25,7 @@ def _given(**params: Any) -> Json:
 # ---------------------------------------------------------------- connection
 
 
-@_move(s.Initialize)
+@move(s.Initialize)
 async def _initialize(p: Player, step: s.Initialize) -> None:
     capabilities: Json = dict(step.capabilities or {})
     if step.terminal_output:
@@ -45,18 +37,18 @@ async def _initialize(p: Player, step: s.Initialize) -> None:
     await p.client.initialize(capabilities, version=step.protocol_version)
 
 
-@_move(s.Authenticate)
+@move(s.Authenticate)
 async def _authenticate(p: Player, step: s.Authenticate) -> None:
     method = "authenticate" if p.client.version < 2 else "auth/login"
     await p.request(method, {"methodId": step.method_id}, step.expect_error)
 
 
-@_move(s.Logout)
+@move(s.Logout)
 async def _logout(p: Player, step: s.Logout) -> None:
     await p.request("logout" if p.client.version < 2 else "auth/logout", {}, step.expect_error)
 
 
-@_move(s.Restart)
+@move(s.Restart)
 async def _restart(p: Player, step: s.Restart) -> None:
     if not step.kill:
         return
@@ -72,17 +64,17 @@ async def _restart(p: Player, step: s.Restart) -> None:
         await anyio.to_thread.run_sync(os.truncate, log.path, size - step.cut_tail)
 
 
-@_move(s.Request)
+@move(s.Request)
 async def _request(p: Player, step: s.Request) -> None:
     await p.request(step.method, step.params, step.expect_error)
 
 
-@_move(s.Notify)
+@move(s.Notify)
 async def _notify(p: Player, step: s.Notify) -> None:
     p.client.notify(step.method, None if step.params is UNSET else step.params)
 
 
-@_move(s.Raw)
+@move(s.Raw)
 async def _raw(p: Player, step: s.Raw) -> None:
     since = len(p.client.frames)
     p.client.send_raw(step.line.encode())
@@ -103,7 +95,7 @@ def _cwd(p: Player, cwd: Any) -> str:
     return str(p.cwd) if cwd is UNSET else cwd
 
 
-@_move(s.NewSession)
+@move(s.NewSession)
 async def _new_session(p: Player, step: s.NewSession) -> None:
     params = _session_params(p, step) | {"mcpServers": list(step.mcp_servers)}
     params |= _given(_meta=step.meta)
@@ -112,7 +104,7 @@ async def _new_session(p: Player, step: s.NewSession) -> None:
         p.enter(result["sessionId"], step.name)
 
 
-@_move(s.NewSessionExpectError)
+@move(s.NewSessionExpectError)
 async def _new_session_error(p: Player, step: s.NewSessionExpectError) -> None:
     await p.request("session/new", _session_params(p, step), True)
 
@@ -121,7 +113,7 @@ def _stored(p: Player, step: Any) -> str:
     return step.id if step.id is not UNSET else p.sid(step)
 
 
-@_move(s.Load)
+@move(s.Load)
 async def _load(p: Player, step: s.Load) -> None:
     params = {"sessionId": _stored(p, step)} | _session_params(p, step)
     if p.client.version < 2:
@@ -133,14 +125,14 @@ async def _load(p: Player, step: s.Load) -> None:
         p.enter(params["sessionId"])
 
 
-@_move(s.Resume)
+@move(s.Resume)
 async def _resume(p: Player, step: s.Resume) -> None:
     params = {"sessionId": _stored(p, step)} | _session_params(p, step)
     if await p.request("session/resume", params, step.expect_error) is not None:
         p.enter(params["sessionId"])
 
 
-@_move(s.Fork)
+@move(s.Fork)
 async def _fork(p: Player, step: s.Fork) -> None:
     params: Json = {"sessionId": p.sid(step), "cwd": _cwd(p, step.cwd), "mcpServers": []}
     result = await p.request("session/fork", params | _given(_meta=step.meta), step.expect_error)
@@ -148,28 +140,28 @@ async def _fork(p: Player, step: s.Fork) -> None:
         p.enter(result["sessionId"], step.name)
 
 
-@_move(s.List)
+@move(s.List)
 async def _list(p: Player, step: s.List) -> None:
     await p.request("session/list", _given(cwd=step.cwd, cursor=step.cursor), step.expect_error)
 
 
-@_move(s.Close)
+@move(s.Close)
 async def _close(p: Player, step: s.Close) -> None:
     await p.request("session/close", {"sessionId": p.sid(step)}, step.expect_error)
 
 
-@_move(s.Delete)
+@move(s.Delete)
 async def _delete(p: Player, step: s.Delete) -> None:
     await p.request("session/delete", {"sessionId": _stored(p, step)}, step.expect_error)
 
 
-@_move(s.SetMode)
+@move(s.SetMode)
 async def _set_mode(p: Player, step: s.SetMode) -> None:
     params = {"sessionId": p.sid(step), "modeId": step.mode_id}
     await p.request("session/set_mode", params, step.expect_error)
 
 
-@_move(s.SetModeExpectError)
+@move(s.SetModeExpectError)
 async def _set_mode_error(p: Player, step: s.SetModeExpectError) -> None:
     params = {"sessionId": p.sid(step), "modeId": step.mode_id}
     await p.request("session/set_mode", params, True)
@@ -184,12 +176,12 @@ def _option(p: Player, step: Any) -> Json:
     return params | {"value": step.value}
 
 
-@_move(s.SetConfigOption)
+@move(s.SetConfigOption)
 async def _set_option(p: Player, step: s.SetConfigOption) -> None:
     await p.request("session/set_config_option", _option(p, step), step.expect_error)
 
 
-@_move(s.SetConfigOptionExpectError)
+@move(s.SetConfigOptionExpectError)
 async def _set_option_error(p: Player, step: s.SetConfigOptionExpectError) -> None:
     await p.request("session/set_config_option", _option(p, step), True)
 
@@ -210,22 +202,22 @@ async def _finish(p: Player, started: Started, expect: bool | int = False) -> No
         await p.client.idle(started.sid, started.since)
 
 
-@_move(s.Prompt)
+@move(s.Prompt)
 async def _prompt(p: Player, step: s.Prompt) -> None:
     await _finish(p, _start(p, step, step.text), step.expect_error)
 
 
-@_move(s.PromptContent)
+@move(s.PromptContent)
 async def _prompt_content(p: Player, step: s.PromptContent) -> None:
     await _finish(p, _start(p, step, step.content), step.expect_error)
 
 
-@_move(s.PromptExpectError)
+@move(s.PromptExpectError)
 async def _prompt_error(p: Player, step: s.PromptExpectError) -> None:
     await _finish(p, _start(p, step, step.text), True)
 
 
-@_move(s.StartPrompt)
+@move(s.StartPrompt)
 async def _start_prompt(p: Player, step: s.StartPrompt) -> None:
     content = step.text if step.content is UNSET else step.content
     if content is UNSET:
@@ -233,7 +225,7 @@ async def _start_prompt(p: Player, step: s.StartPrompt) -> None:
     p.started.append(_start(p, step, content, step.name, step.meta))
 
 
-@_move(s.AwaitPrompt)
+@move(s.AwaitPrompt)
 async def _await_prompt(p: Player, step: s.AwaitPrompt) -> None:
     for started in p.started:
         if step.prompt in (UNSET, started.name):
@@ -243,7 +235,7 @@ async def _await_prompt(p: Player, step: s.AwaitPrompt) -> None:
     raise StepFailed("no such prompt is open")
 
 
-@_move(s.PromptAndWaitForAgentMessage)
+@move(s.PromptAndWaitForAgentMessage)
 async def _prompt_and_wait(p: Player, step: s.PromptAndWaitForAgentMessage) -> None:
     started = _start(p, step, step.text)
     content = {"type": "text", "text": step.wait_for_text}
@@ -252,7 +244,7 @@ async def _prompt_and_wait(p: Player, step: s.PromptAndWaitForAgentMessage) -> N
     await p.client.until_update(started.sid, started.since, **fields)
 
 
-@_move(s.PromptAndCancel)
+@move(s.PromptAndCancel)
 async def _prompt_and_cancel(p: Player, step: s.PromptAndCancel) -> None:
     started = _start(p, step, step.text)
     after = step.after_update
@@ -269,144 +261,18 @@ async def _prompt_and_cancel(p: Player, step: s.PromptAndCancel) -> None:
         await p.client.until_update(started.sid, started.since, **fields)
 
 
-@_move(s.Cancel)
+@move(s.Cancel)
 async def _cancel(p: Player, step: s.Cancel) -> None:
     if step.wait_for_file is not UNSET:
         await harvest.until_exists(p.path(step.wait_for_file.path))
     p.client.cancel(p.sid(step))
 
 
-@_move(s.Answer)
+@move(s.Answer)
 async def _answer(p: Player, step: s.Answer) -> None:
     if not p.client.held:
         raise StepFailed("no question is held open")
     p.client.answer(next(iter(p.client.held)), step.result)
 
 
-# ---------------------------------------------------------------- waiting
-
-
-@_move(s.WaitForUpdate)
-async def _wait_for_update(p: Player, step: s.WaitForUpdate) -> None:
-    await p.client.until_update(p.sid(step), p.since, **step.fields)
-
-
-@_move(s.WaitForQuestion)
-async def _wait_for_question(p: Player, step: s.WaitForQuestion) -> None:
-    await p.client.until_held()
-
-
-@_move(s.WaitForFile)
-async def _wait_for_file(p: Player, step: s.WaitForFile) -> None:
-    await harvest.until_exists(p.path(step.path))
-
-
-def _after_turn_end(kind: str) -> Callable[[list[Json]], bool]:
-    def holds(events: list[Json]) -> bool:
-        kinds = [event["type"] for event in events]
-        return "turn/end" in kinds and kind in kinds[::-1][: kinds[::-1].index("turn/end")]
-
-    return holds
-
-
-def _turn_ended(minimum: int) -> Callable[[list[Json]], bool]:
-    def holds(events: list[Json]) -> bool:
-        ends = [event for event in events if event["type"] in ("turn/start", "turn/end")]
-        return bool(ends and ends[-1]["type"] == "turn/end" and ends[-1]["data"]["turn"] >= minimum)
-
-    return holds
-
-
-@_move(s.WaitForTurnStart)
-async def _wait_for_turn_start(p: Player, step: s.WaitForTurnStart) -> None:
-    def holds(events: list[Json]) -> bool:
-        return any(
-            event["type"] == "turn/start" and event["data"]["turn"] >= step.minimum_turn
-            for event in events
-        )
-
-    await p.log_until(f"turn {step.minimum_turn}", p.sid(step), holds, step.timeout_ms)
-
-
-@_move(s.WaitForTurnEnd)
-async def _wait_for_turn_end(p: Player, step: s.WaitForTurnEnd) -> None:
-    await p.log_until("the end of the turn", p.sid(step), _turn_ended(1), step.timeout_ms)
-
-
-@_move(s.WaitForSubagentTurnEnd)
-async def _wait_for_child(p: Player, step: s.WaitForSubagentTurnEnd) -> None:
-    sid = p.sid(step)
-    what = f"the end of turn {step.minimum_turn} of child {step.child}"
-    holds = _turn_ended(step.minimum_turn)
-    look = lambda: harvest.child(p.home, sid, step.child)  # noqa: E731
-    await harvest.until(what, look, holds, step.timeout_ms)
-
-
-@_move(s.WaitForEventAfterTurnEnd)
-async def _wait_for_event(p: Player, step: s.WaitForEventAfterTurnEnd) -> None:
-    await p.log_until(step.type, p.sid(step), _after_turn_end(step.type), step.timeout_ms)
-
-
-@_move(s.WaitForTitleAfterTurnEnd)
-async def _wait_for_title(p: Player, step: s.WaitForTitleAfterTurnEnd) -> None:
-    holds = _after_turn_end("session/title")
-    await p.log_until("a title", p.sid(step), holds, step.timeout_ms)
-
-
-@_move(s.WaitForInboxMessage)
-async def _wait_for_inbox(p: Player, step: s.WaitForInboxMessage) -> None:
-    def holds(events: list[Json]) -> bool:
-        return any(
-            block.get("text") == step.text
-            for event in events
-            if event["type"] == "agent/inbox/spliced"
-            for message in event["data"]["inserted"]
-            for block in message["content"]
-        )
-
-    await p.log_until(f"the message {step.text!r}", p.sid(step), holds, step.timeout_ms)
-
-
-@_move(s.WaitForGoalPhase)
-async def _wait_for_goal(p: Player, step: s.WaitForGoalPhase) -> None:
-    def holds(events: list[Json]) -> bool:
-        goals = [event["data"] for event in events if event["type"] == "goal/change"]
-        return bool(goals) and goals[-1].get("goal", {}).get("phase") == step.phase
-
-    await p.log_until(f"goal phase {step.phase}", p.sid(step), holds, step.timeout_ms)
-
-
-# ---------------------------------------------------------------- the workspace
-
-
-@_move(s.SetBuffer)
-async def _set_buffer(p: Player, step: s.SetBuffer) -> None:
-    p.client.buffers.unsaved[str(p.path(step.path))] = step.text
-
-
-@_move(s.WriteFile)
-async def _write_file(p: Player, step: s.WriteFile) -> None:
-    await anyio.Path(p.path(step.path)).write_text(step.text, "utf-8")
-
-
-@_move(s.DeleteFile)
-async def _delete_file(p: Player, step: s.DeleteFile) -> None:
-    await anyio.Path(p.path(step.path)).unlink()
-
-
-@_move(s.ExpectFile)
-async def _expect_file(p: Player, step: s.ExpectFile) -> None:
-    path = anyio.Path(p.path(step.path))
-    found = (await path.read_bytes()).decode("utf-8", "replace") if await path.exists() else UNSET
-    _expect(step.path, step.text, found)
-
-
-@_move(s.ExpectBuffer)
-async def _expect_buffer(p: Player, step: s.ExpectBuffer) -> None:
-    _expect(step.path, step.text, p.client.buffers.unsaved.get(str(p.path(step.path)), UNSET))
-
-
-def _expect(path: str, wanted: Any, found: Any) -> None:
-    if wanted != found:
-        words = ["nothing" if text is UNSET else repr(text) for text in (wanted, found)]
-        raise StepFailed(f"{path} should have {words[0]} but has {words[1]}")
+MOVES: Final[Mapping[type[s.Step], Move]] = {**move, **waits.move}

@@ -4,6 +4,7 @@
 |---|---|
 | `{{cwd}}` | the workspace, in every spelling, at path boundaries only |
 | `{{home}}` | the agent's private home |
+| `{{cwdSlug}}` | the workspace as the name of its folder of sessions |
 | `{{sessionId}}`, `{{sessionId.2}}`, … | session ids, in order of appearance |
 | `{{id.1}}`, `{{id.2}}`, … | every other UUID, in order of appearance: equal ids stay equal |
 | `{{updatedAt}}` | a time of day in an `updatedAt` |
@@ -26,6 +27,7 @@ import re
 from typing import Any, Final, TypeAlias, cast
 
 from dsh_acp import jsontext
+from dsh_acp.log.paths import project_key
 from dsh_acp.snapshot.rows import pack, unpack
 from dsh_acp.snapshot.steady import steady
 
@@ -36,7 +38,8 @@ _UUIDS: Final = re.compile(_UUID)
 _TIMES: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)")
 _EDGE: Final = r"(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
 _SPILL: Final = re.compile(
-    r"(?:\{\{home\}\}|\{\{cwd\}\})/[^\s'\"<>]*?/spill/[^\s'\"<>]*?([^/\s'\"<>]+)"
+    r"(?:\{\{(?:home|cwd)\}\}|/tmp/dsh-acp-snap-[0-9a-f]{9})"
+    r"/[^\s'\"<>]*?\b[0-9a-f]{12}-([^/\s'\"<>\]]+)"
 )
 _DELAY: Final = re.compile(r"(retrying \d+(?:/\d+)? in )[0-9.]+ ?m?s")
 _OS: Final = re.compile(r"(Operating system: )\w+")
@@ -73,6 +76,8 @@ class Normaliser:
         self.live[token] = path
         for spelling in (path, "/private" + path):
             self._paths.append((re.compile(re.escape(spelling) + _EDGE), token))
+        slug = project_key(path)
+        self._paths.append((re.compile(re.escape(slug)), slug_of(token)))
         # A home inside the workspace, or the reverse, must not be eaten by the shorter path.
         self._paths.sort(key=lambda item: len(item[0].pattern), reverse=True)
 
@@ -97,7 +102,7 @@ class Normaliser:
         if "-" in text:
             text = _UUIDS.sub(lambda match: self.id(match[0]), text)
             text = _TIMES.sub("{{time}}", text)
-        if "/spill/" in text:
+        if "}}/" in text or "/tmp/dsh-acp-snap-" in text:
             text = _SPILL.sub(r"{{spillLocator:\1}}", text)
         if "retrying " in text:
             text = _DELAY.sub(r"\1{{delay}}", text)
@@ -198,6 +203,11 @@ class Normaliser:
         if event["type"] not in ("user/message", "assistant/message", "assistant/chunk"):
             _zero(data)
         return event
+
+
+def slug_of(token: str) -> str:
+    """The placeholder for a folder's name among the sessions."""
+    return token.replace("}}", "Slug}}")
 
 
 def scrub_header(header: Json) -> None:

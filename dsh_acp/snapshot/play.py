@@ -14,8 +14,8 @@ from dsh_acp.snapshot.calls import AgentEnded, Call, Line
 from dsh_acp.snapshot.client import Client
 from dsh_acp.snapshot.desk import RpcError
 from dsh_acp.snapshot.replies import ReplyError, fill
-from dsh_acp.snapshot.script import Input
-from dsh_acp.snapshot.steps import AnyStep, Restart, SessionStep, Step
+from dsh_acp.snapshot.script import AnyStep, Input
+from dsh_acp.snapshot.steps import Restart, SessionStep, Step
 
 Json: TypeAlias = dict[str, Any]
 

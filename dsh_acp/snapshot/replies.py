@@ -113,17 +113,18 @@ def implied(log: Sequence[bytes], lenient: bool = False) -> list[Json]:
     return script
 
 
-ROUTE: Final = {"provider": "deepseek", "model": "deepseek-v4-flash"}
+ROUTE: Final = "deepseek/deepseek-v4-flash"
 """What the scripted model goes by where no log says."""
 
 
-def synthetic(script: Iterable[Json]) -> list[bytes]:
-    """A log that implies `script`, for the replay provider.
+def synthetic(script: Iterable[Json], route: str = "") -> list[bytes]:
+    """A log that implies `script`, for the replay provider; `route` is `provider/model`.
 
     Raises:
         ReplyError: an entry that no log can imply, because it has no end.
     """
-    header = {"config": ROUTE}
+    provider, _, model = (route or ROUTE).partition("/")
+    header = {"config": {"provider": provider, "model": model}}
     events: list[Json] = [
         {"type": "session", "version": 0, "id": "synthetic", "createdAt": 0},
         {"type": "request/header", "data": {"header": header, "reason": "initial"}},
@@ -211,6 +212,6 @@ def fill(value: Any, known: dict[str, str]) -> Any:
         return _TOKEN.sub(put, value)
     if isinstance(value, dict):
         return {key: fill(item, known) for key, item in cast(Json, value).items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [fill(item, known) for item in cast(list[Any], value)]
     return value

@@ -26,6 +26,7 @@ from dsh_acp.snapshot.play import Player
 from dsh_acp.snapshot.recording import replay
 from dsh_acp.snapshot.rewrite import rewrite
 from dsh_acp.snapshot.scenario import SYSTEM, TOOLS, Scenario, log_name
+from dsh_acp.snapshot.steps import Delete
 
 Json: TypeAlias = dict[str, Any]
 Mode: TypeAlias = Literal["check", "refresh", "record"]
@@ -244,8 +245,9 @@ class Played:
 
     def _unused(self) -> list[str]:
         setup = self.scenario.input.agent
-        if self.options.live or (setup and setup.model):
-            return []
+        has_deleted = any(isinstance(step, Delete) for step in self.scenario.input.steps)
+        if self.options.live or (setup and setup.model) or has_deleted:
+            return []  # nobody knows how many replies there were, or how many were used
         logs, overrides = self.scenario.logs, self.scenario.overrides
         total = 0
         for number in range(max([len(logs), *(n + 1 for n in overrides)])):

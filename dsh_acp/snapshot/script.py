@@ -7,13 +7,61 @@ so a misspelt step never passes silently.
 
 from functools import cache
 import json
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from dsh_acp import jsontext
-from dsh_acp.snapshot.steps import AnyStep, Json, Name, Optional
+from dsh_acp.snapshot import steps as s
+from dsh_acp.snapshot.steps import Json, Name, Optional
+
+AnyStep: TypeAlias = (
+    s.Initialize
+    | s.Authenticate
+    | s.Logout
+    | s.Restart
+    | s.Request
+    | s.Notify
+    | s.Raw
+    | s.NewSession
+    | s.NewSessionExpectError
+    | s.Load
+    | s.Resume
+    | s.Fork
+    | s.List
+    | s.Close
+    | s.Delete
+    | s.SetMode
+    | s.SetModeExpectError
+    | s.SetConfigOption
+    | s.SetConfigOptionExpectError
+    | s.Prompt
+    | s.PromptContent
+    | s.PromptExpectError
+    | s.StartPrompt
+    | s.AwaitPrompt
+    | s.PromptAndWaitForAgentMessage
+    | s.PromptAndCancel
+    | s.Cancel
+    | s.Answer
+    | s.WaitForUpdate
+    | s.WaitForQuestion
+    | s.WaitForFile
+    | s.WaitForTurnStart
+    | s.WaitForTurnEnd
+    | s.WaitForSubagentTurnEnd
+    | s.WaitForEventAfterTurnEnd
+    | s.WaitForEvent
+    | s.WaitForTitleAfterTurnEnd
+    | s.WaitForInboxMessage
+    | s.WaitForGoalPhase
+    | s.SetBuffer
+    | s.WriteFile
+    | s.DeleteFile
+    | s.ExpectFile
+    | s.ExpectBuffer
+)
 
 
 class _Part(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -45,7 +93,8 @@ class Agent(_Part, frozen=True, kw_only=True):
     """How the agent is started for this scenario.
 
     `config` is the text of its configuration file; `argv` a command instead of this project's own
-    agent; `args` are further arguments; `model` names a model that needs no script (`local`).
+    agent; `args` are further arguments; `model` names a model that needs no script (`local`). A
+    scripted model goes by the name in the recorded log; before there is one, by `route`.
     """
 
     argv: tuple[str, ...] | UnsetType = UNSET
@@ -54,6 +103,7 @@ class Agent(_Part, frozen=True, kw_only=True):
     config: Optional = UNSET
     permission: Optional = UNSET
     model: Optional = UNSET
+    route: Optional = UNSET
 
 
 class Input(_Part, frozen=True, kw_only=True):

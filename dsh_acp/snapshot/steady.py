@@ -1,6 +1,8 @@
 """What of a transcript depends on the speed of a machine, taken out of it.
 
 * Neighbouring text chunks of one message become one: where a stream was cut into frames is pace.
+* That a call began to run is left out when it is all that an update says, and so is
+  `$/cancel_request`: a fast tool, or a client that answers first, makes either superfluous.
 * Output of a running command appears in its final update, not in the pieces that happened to be
   shown before; a piece is a `tool_call_update` without a status that carries nothing but output.
 
@@ -13,6 +15,7 @@ from typing import Any, Final, TypeAlias, cast
 Json: TypeAlias = dict[str, Any]
 
 _CHUNKS: Final = frozenset(("agent_message_chunk", "agent_thought_chunk", "user_message_chunk"))
+_RUNS: Final = frozenset(("sessionUpdate", "toolCallId", "status"))
 _PIECE: Final = frozenset(("sessionUpdate", "toolCallId", "content", "_meta"))
 
 
@@ -21,6 +24,8 @@ def steady(frames: Iterable[Any]) -> list[Any]:
     out: list[Any] = []
     output: dict[tuple[str, str], str] = {}
     for frame in frames:
+        if _is_superfluous(frame):
+            continue
         update = _update(frame)
         if update is None:
             out.append(frame)
@@ -43,6 +48,13 @@ def _update(frame: Any) -> Json | None:
     params = cast(Json, frame).get("params")
     update = cast(Json, params).get("update") if isinstance(params, dict) else None
     return cast(Json, update) if isinstance(update, dict) else None
+
+
+def _is_superfluous(frame: Any) -> bool:
+    update = _update(frame)
+    if update is None:
+        return isinstance(frame, dict) and cast(Json, frame).get("method") == "$/cancel_request"
+    return update.keys() == _RUNS and update["status"] == "in_progress"
 
 
 # ---------------------------------------------------------------- pieces of output

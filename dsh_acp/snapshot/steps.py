@@ -316,6 +316,13 @@ class WaitForEventAfterTurnEnd(LogStep, frozen=True, kw_only=True):
     type: str
 
 
+class WaitForEvent(LogStep, frozen=True, kw_only=True):
+    """Wait until the log on disk holds so many events of this type."""
+
+    type: str
+    count: int = 1
+
+
 class WaitForTitleAfterTurnEnd(LogStep, frozen=True, kw_only=True):
     """Wait until a `session/title` follows the last `turn/end`."""
 
@@ -367,50 +374,3 @@ class ExpectBuffer(Step, frozen=True, kw_only=True):
 
     path: str
     text: str
-
-
-AnyStep: TypeAlias = (
-    Initialize
-    | Authenticate
-    | Logout
-    | Restart
-    | Request
-    | Notify
-    | Raw
-    | NewSession
-    | NewSessionExpectError
-    | Load
-    | Resume
-    | Fork
-    | List
-    | Close
-    | Delete
-    | SetMode
-    | SetModeExpectError
-    | SetConfigOption
-    | SetConfigOptionExpectError
-    | Prompt
-    | PromptContent
-    | PromptExpectError
-    | StartPrompt
-    | AwaitPrompt
-    | PromptAndWaitForAgentMessage
-    | PromptAndCancel
-    | Cancel
-    | Answer
-    | WaitForUpdate
-    | WaitForQuestion
-    | WaitForFile
-    | WaitForTurnStart
-    | WaitForTurnEnd
-    | WaitForSubagentTurnEnd
-    | WaitForEventAfterTurnEnd
-    | WaitForTitleAfterTurnEnd
-    | WaitForInboxMessage
-    | WaitForGoalPhase
-    | SetBuffer
-    | WriteFile
-    | DeleteFile
-    | ExpectFile
-    | ExpectBuffer
-)

@@ -29,6 +29,8 @@ def frame(value: dict[str, Any], **table: Any) -> dict[str, Any]:
         ("at 2026-11-30T15:46:01.123Z", "at {{time}}"),
         ("on 2026-11-30", "on 2026-11-30"),
         ("retrying 1/5 in 512.25ms: busy", "retrying 1/5 in {{delay}}: busy"),
+        ("/tmp/home/x/s/--tmp-work--/log", "{{home}}/x/s/{{cwdSlug}}/log"),
+        ("in /tmp/home/out/s1/0123456789ab-bash.txt]", "in {{spillLocator:bash.txt}}]"),
         ("Operating system: Linux", "Operating system: {{os}}"),
         ("{{cwd}} {{id.7}}", "{{cwd}} {{id.7}}"),
     ],

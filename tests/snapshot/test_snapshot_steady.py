@@ -60,6 +60,13 @@ def test_a_shown_text_of_output_is_a_piece_and_a_terminal_in_the_card_is_not():
     assert steady([frame("tool_call_update", toolCallId="c", content=shown), card]) == [card]
 
 
+def test_that_a_call_runs_or_a_question_is_withdrawn_may_come_or_not():
+    runs = frame("tool_call_update", toolCallId="c", status="in_progress")
+    titled = frame("tool_call_update", toolCallId="c", status="in_progress", title="t")
+    withdrawn = {"method": "$/cancel_request", "params": {"requestId": 0}}
+    assert steady([runs, chunk("a"), withdrawn, chunk("b"), titled]) == [chunk("ab"), titled]
+
+
 def test_a_steady_transcript_stays_as_it_is():
     frames = steady([chunk("a"), chunk("b"), piece("x"), end(), {"id": 1}, chunk("c")])
     assert steady(frames) == frames
