@@ -5,6 +5,7 @@ them, so that a connection can be made, and repaired, without a usable configura
 """
 
 from collections.abc import Callable
+import gc
 import logging
 import sys
 from typing import Final, Protocol
@@ -123,6 +124,11 @@ class Host:
             settings = self.settings
             provider, _ = self.resolve(settings.model)
             await provider.warm()
+            # What is loaded by now lives as long as the process; looking through it again and
+            # again is what would make one chunk in a hundred late.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(10_000, 20, 50)
         except Exception as exc:  # noqa: BLE001 - a convenience; the first prompt reports its cause
             _log.debug("nothing to warm up: %s", exc)
 
