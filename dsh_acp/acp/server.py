@@ -4,6 +4,7 @@ The first line is read, and answered if it is an `initialize`, before the event 
 are imported, so an editor never waits for what it has not asked for yet.
 """
 
+import os
 import signal
 import sys
 from types import FrameType
@@ -39,7 +40,8 @@ def serve(flags: Flags | None = None) -> int:
 
     connection.run(flags or Flags(), lines, output, first, early.client if early else None)
     sys.stderr.flush()
-    return 0
+    # Everything is written and closed; taking the interpreter apart would only keep the editor.
+    os._exit(0)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

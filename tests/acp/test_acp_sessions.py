@@ -427,3 +427,77 @@ async def test_a_model_that_is_gone_is_replaced_and_said(bench: Bench) -> None:
         assert model["currentValue"] == "renamed/one"
         assert "fake/one is not available" in editor.updates("notice")[0]["description"]
         await anyio.wait_all_tasks_blocked()
+
+
+async def test_a_session_has_one_owner_and_the_other_is_told(bench: Bench) -> None:
+    async with bench.editor() as first, bench.editor() as second:
+        await first.initialize()
+        await second.initialize()
+        session = await _history(bench, first)
+        with pytest.raises(RpcError) as caught:
+            await second.call("session/load", sessionId=session, cwd=str(bench.cwd))
+        assert caught.value.code == -32603 and caught.value.data == {"code": "LOCKED"}
+        assert await second.new()
+        await first.call("session/close", sessionId=session)
+        await second.call("session/load", sessionId=session, cwd=str(bench.cwd))
+
+
+async def test_a_log_that_is_lost_fails_the_prompt_in_words_and_nothing_else(
+    bench: Bench,
+) -> None:
+    async with bench.editor() as editor:
+        await editor.initialize()
+        session = await _history(bench, editor)
+        (path,) = bench.home.glob(f"sessions/*/{session}/*.jsonl")
+        path.unlink()
+        bench.script(say("never heard"))
+        with pytest.raises(RpcError) as caught:
+            await editor.prompt(session, "more")
+        assert caught.value.code == -32603 and "log" in caught.value.message
+        bench.model.replies.clear()
+        bench.script(say("fine"))
+        assert await editor.prompt(await editor.new(), "hi") == {"stopReason": "end_turn"}
+
+
+async def test_two_loads_of_one_session_at_once_share_it(bench: Bench) -> None:
+    async with bench.editor() as editor:
+        await editor.initialize()
+        session = await _history(bench, editor)
+        await editor.call("session/close", sessionId=session)
+        params = {"sessionId": session, "cwd": str(bench.cwd)}
+        ids = [editor.start("session/load", **params) for _ in range(2)]
+        for id in ids:
+            assert "result" in await editor.response(id)
+        bench.script(say("zebra"))
+        assert await editor.prompt(session, "hi") == {"stopReason": "end_turn"}
+        assert editor.said().count("zebra") == 1
+
+
+async def test_a_session_with_a_damaged_end_loads_and_goes_on(bench: Bench) -> None:
+    async with bench.editor() as editor:
+        await editor.initialize()
+        session = await _history(bench, editor)
+    (path,) = bench.home.glob(f"sessions/*/{session}/*.jsonl")
+    _tear(path)
+    async with bench.editor() as editor:
+        await editor.initialize()
+        await editor.call("session/load", sessionId=session, cwd=str(bench.cwd))
+        bench.script(say("again"))
+        assert await editor.prompt(session, "hi") == {"stopReason": "end_turn"}
+
+
+def _tear(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: -len(data.splitlines()[-1]) // 2 - 1])
+
+
+async def test_closing_the_connection_leaves_complete_logs(bench: Bench) -> None:
+    bench.script([*say("partial")[:2], forever])
+    async with bench.editor() as editor:
+        await editor.initialize()
+        session = await editor.new()
+        editor.start("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "q"}])
+        await editor.until(lambda: editor.said() == "partial")
+    (path,) = bench.home.glob(f"sessions/*/{session}/*.jsonl")
+    last = [json.loads(line) for line in path.read_text().splitlines()][-1]
+    assert last["type"] == "turn/end" and last["data"]["reason"]["kind"] == "aborted"
