@@ -177,8 +177,12 @@ async def _failed(failure: Failure) -> AsyncGenerator[Sequence[Chunk]]:
     yield [Finish(FinishReason("error", failure))]
 
 
+_decoder: Final[msgspec.json.Decoder[Chunk]] = msgspec.json.Decoder(Chunk)
+
+
 def _chunk(value: Any) -> Chunk:
-    return msgspec.convert(value, Chunk)
+    # By way of text, because a replay state is kept as the text it was.
+    return _decoder.decode(jsontext.encode(value))
 
 
 async def _replay(entry: Entry) -> AsyncGenerator[Sequence[Chunk]]:
