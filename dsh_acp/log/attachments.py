@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
-import secrets
 import struct
 from typing import Final
 
@@ -112,7 +111,7 @@ class Attachments:
         path = self._path(digest)
         if path.exists():
             return
-        temporary = path.with_name(f"{digest}.{secrets.token_hex(6)}.tmp")
+        temporary = path.with_name(f"{digest}.{os.urandom(6).hex()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -8,7 +8,6 @@ exists. A session without a line, or whose writer died, is summarised again from
 from collections.abc import Iterable
 import os
 from pathlib import Path
-import secrets
 from typing import Final
 
 import msgspec
@@ -257,7 +256,7 @@ class Catalog:
             fd = os.open(self._path, os.O_RDWR)
         except OSError:
             return
-        temporary = self._root / f"{INDEX_NAME}.{secrets.token_hex(6)}.tmp"
+        temporary = self._root / f"{INDEX_NAME}.{os.urandom(6).hex()}.tmp"
         try:
             if not lock.acquire(fd):
                 return

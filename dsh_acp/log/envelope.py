@@ -5,7 +5,6 @@ so a log of any origin is written again byte for byte, and reading one costs lit
 """
 
 from collections.abc import Iterable
-import inspect
 import json
 from typing import Any, Final, Literal, TypeAlias
 
@@ -21,8 +20,8 @@ from dsh_acp.log.payloads import Payload, Unknown
 def _table() -> dict[str, type[Payload]]:
     found: dict[str, type[Payload]] = {}
     for module in (payloads, plugin_payloads):
-        for _, cls in inspect.getmembers(module, inspect.isclass):
-            if issubclass(cls, Payload) and cls.TYPE:
+        for cls in vars(module).values():
+            if isinstance(cls, type) and issubclass(cls, Payload) and cls.TYPE:
                 found[cls.TYPE] = cls
     return found
 

@@ -6,10 +6,8 @@ and published with a hard link, so that no two processes can create the same log
 
 from collections.abc import Callable
 import errno
-from hashlib import sha256
 import os
 from pathlib import Path
-import secrets
 import sys
 
 from dsh_acp.errors import LogError
@@ -41,9 +39,9 @@ def _stamp(status: os.stat_result) -> tuple[int, int]:
 class LogFile:
     """An append-only file. `size` counts the bytes that are in it.
 
-    What was written is remembered as a running hash, and the file's time stamps as its last write
-    left them. When the stamps are others, somebody else was there; the hash then tells whether the
-    content is still the same, so a touched file is read again and an edited one is found out.
+    The file's time stamps are remembered as our last write left them. When they are others,
+    somebody else was there, and `check` compares the content with what should be in it: a touched
+    file passes, an edited one is found out.
     """
 
     def __init__(self, path: Path, root: Path) -> None:
@@ -52,7 +50,6 @@ class LogFile:
         self._root = root
         self._fd = -1
         self._new = True
-        self._hash = sha256()
         self._stamp = (0, 0)
         self._is_touched = False
 
@@ -82,13 +79,8 @@ class LogFile:
             )
         found._fd, found._new = fd, False
         found.size = os.fstat(fd).st_size
-        found._remember()
+        found._stamp = _stamp(os.fstat(fd))
         return found
-
-    def _remember(self) -> None:
-        """Take the file as it is for what was written."""
-        self._stamp = _stamp(os.fstat(self._fd))
-        self._hash = sha256(self.read())
 
     @property
     def exists(self) -> bool:
@@ -114,7 +106,6 @@ class LogFile:
         finally:
             self._stamp = _stamp(os.fstat(self._fd))
         self.size += len(data)
-        self._hash.update(data)
 
     @staticmethod
     def _append(fd: int, data: bytes, size: int) -> None:
@@ -132,7 +123,7 @@ class LogFile:
     def _materialise(self, data: bytes) -> None:
         folder = self.path.parent
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = folder / f"{self.path.name}.{secrets.token_hex(6)}.tmp"
+        temporary = folder / f"{self.path.name}.{os.urandom(6).hex()}.tmp"
         fd = os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             lock.acquire(fd)
@@ -152,10 +143,9 @@ class LogFile:
             temporary.unlink(missing_ok=True)
         self._fd, self.size = fd, len(data)
         self._stamp = _stamp(os.fstat(fd))
-        self._hash.update(data)
 
-    def check(self) -> None:
-        """The file is still ours and holds what we wrote.
+    def check(self, content: Callable[[], bytes]) -> None:
+        """The file is still ours and holds `content`, which is asked for only in doubt.
 
         Raises:
             LogError: `IO`, it was removed or replaced; `CORRUPT`, something else wrote to it.
@@ -174,7 +164,7 @@ class LogFile:
                 code="CORRUPT",
             )
         if self._is_touched or _stamp(found) != self._stamp:
-            if sha256(self.read()).digest() != self._hash.digest():
+            if self.read() != content():
                 raise LogError(
                     f"the session log {self.path} was changed by another program:"
                     " what was written is no longer in it",
@@ -200,7 +190,7 @@ class LogFile:
         """Cut the file down to `size` bytes."""
         os.ftruncate(self._fd, size)
         self.size = size
-        self._remember()
+        self._stamp = _stamp(os.fstat(self._fd))
 
     def sync(self) -> None:
         """Wait for the disk. The first time, the directories that name the file as well.

@@ -68,7 +68,7 @@ class SessionLog(History):
         self._synced = 0
         self._sync_done: anyio.Event | None = None
         self._bell: Final = Bell()
-        self._foreign: tuple[bytes, int] | None = None
+        self._foreign: tuple[bytes, bytes, int] | None = None
         if file is None:
             self._memory += header.encode() + b"\n"
 
@@ -268,7 +268,7 @@ class SessionLog(History):
         file = self._file
         if file is None:
             return
-        file.check()
+        file.check(self._content)
         target = file.size
         from anyio import Event as Gate, to_thread
 
@@ -307,13 +307,21 @@ class SessionLog(History):
         file = self._file
         if file is None:
             return bytes(memoryview(self._memory)[from_offset:])
-        file.check()
+        if self._failure is None:
+            file.check(self._content)
         if self._foreign is None:
             return file.read(from_offset)
-        seed, replaced = self._foreign
+        seed, old, _ = self._foreign
         if from_offset >= len(seed):
-            return file.read(from_offset - len(seed) + replaced)
-        return seed[from_offset:] + file.read(replaced)
+            return file.read(from_offset - len(seed) + len(old))
+        return seed[from_offset:] + file.read(len(old))
+
+    def _content(self) -> bytes:
+        """What the file should hold."""
+        start, first = 0, self.header.encode() + b"\n"
+        if self._foreign is not None:
+            _, first, start = self._foreign
+        return first + b"".join([entry.encode() + b"\n" for entry in self.entries(start)])
 
     def follow(self, start_seq: int = 0) -> Follower:
         """A cursor that begins at `start_seq`."""
@@ -341,7 +349,7 @@ class SessionLog(History):
         elif loaded.migrated:
             # The file keeps the old forms; readers of `lines` get what this log is made of.
             seed = b"".join(line + b"\n" for line in loaded.lines())
-            self._foreign = (seed, self._file.size)
+            self._foreign = (seed, self._file.read(), loaded.stored_seq)
         self._write(b"".join(event.line + b"\n" for event in loaded.closers))
         self._begin_life()
 

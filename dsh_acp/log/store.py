@@ -7,7 +7,6 @@ may read. Where nothing can be written, sessions live in memory and `memory_only
 from collections.abc import Callable, Iterable
 import os
 from pathlib import Path
-import shutil
 from typing import Final
 
 from dsh_acp.errors import LogError
@@ -220,6 +219,8 @@ class Store:
         path = self.find(id)
         if path is None:
             return removed
+        import shutil  # pulls in every archive format; deleting is rare
+
         file = LogFile.open(path, self.root)
         try:
             shutil.rmtree(path.parent)

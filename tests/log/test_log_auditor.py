@@ -7,7 +7,7 @@ from typing import Any
 from log_samples import HEADER, Recorder, memory_log, sample_lines, user
 import pytest
 
-from dsh_acp.errors import InvariantError
+from dsh_acp.errors import InvariantError, LogError
 from dsh_acp.log.audit import Auditor, audit_log, rebuild_request
 from dsh_acp.log.events import RequestDigest, RequestHeader, StepStart, TurnStart, UserMessage
 from dsh_acp.log.session_log import SessionLog
@@ -251,12 +251,16 @@ def test_a_file_that_shrank_or_grew_behind_our_back_stops_the_request(tmp_path: 
     auditor.feed(log.lines())
     assert log.path is not None
     whole = log.path.read_bytes()
-    for other in (whole[:-1], whole + b"x", b""):
+    for other in (whole[:-1], whole + b"x", b"", whole.replace(b"hello", b"hullo")):
         log.path.write_bytes(other)
-        with pytest.raises(Exception, match="was changed by another program"):
+        with pytest.raises(LogError, match="was changed by another program"):
             auditor.feed(log.lines(auditor.offset))
     log.path.write_bytes(whole)
     assert log.lines(auditor.offset) == b""
+    log.path.write_bytes(whole.replace(b"hello", b"hullo"))
+    recorder.answer()  # our own write does not hide theirs
+    with pytest.raises(LogError, match="what was written is no longer in it"):
+        log.lines(auditor.offset)
     log.close()
 
 
