@@ -213,16 +213,16 @@ class Bridge:
         assert self._tasks is not None
         is_new = conversation.id not in self._live
         self._live[conversation.id] = conversation
-        result["modes"] = conversation.modes()
-        result["configOptions"] = conversation.choices()
+        result["modes"] = conversation.voice.modes()
+        result["configOptions"] = conversation.voice.choices()
         notes = [slash.announcement(conversation)]
         for problem in where.problems:
             complain(problem)
-            notes.append(conversation.note("warning", "MCP server left out", problem))
+            notes.append(conversation.voice.note("warning", "MCP server left out", problem))
         notes += self._drifts(conversation)
         if replayed:
             conversation.write(b"".join(notes))
-            conversation.hush()
+            conversation.voice.hush()
             notes = []
         call.reply(result, then=notes)
         if is_new:
@@ -241,7 +241,7 @@ class Bridge:
         if not now or before == now:
             return []
         sentence = f"The model {before} is not available any more; {now} answers from now on."
-        return [conversation.note("warning", "Another model", sentence)]
+        return [conversation.voice.note("warning", "Another model", sentence)]
 
     async def _discover(self) -> None:
         """Learn which models there are; pickers are completed when that is known."""
@@ -249,8 +249,8 @@ class Bridge:
         for provider in providers.values():
             await provider.discover()
         for conversation in self._live.values():
-            if not conversation.is_quiet:  # else its next prompt says so
-                conversation.write(conversation.announce_choices())
+            if not conversation.voice.is_between_turns:  # else its next prompt says so
+                conversation.write(conversation.voice.changes())
 
     # ------------------------------------------------------------ sessions
 
@@ -286,7 +286,7 @@ class Bridge:
         params = call.decode(requests.SET_MODE)
         conversation = self._find(params.session_id)
         options.select_mode(conversation.session, params.mode_id)
-        conversation.write(conversation.announce_choices())
+        conversation.write(conversation.voice.changes())
         return {}
 
     async def set_config_option(self, call: Call) -> Any:
@@ -294,8 +294,8 @@ class Bridge:
         params = call.decode(requests.SET_CONFIG_OPTION)
         conversation = self._find(params.session_id)
         options.select(conversation.session, self._host.routes, params.config_id, params.value)
-        conversation.write(conversation.announce_choices())
-        return {"configOptions": conversation.choices()}
+        conversation.write(conversation.voice.changes())
+        return {"configOptions": conversation.voice.choices()}
 
     # ------------------------------------------------------------ prompts
 
@@ -349,7 +349,7 @@ class Bridge:
                 uploads=self._host.uploads,
             )
         for note in reading.notes:
-            conversation.write(conversation.note("info", "Image saved", note))
+            conversation.write(conversation.voice.note("info", "Image saved", note))
         source: dict[str, Any] = {"kind": "user"}
         if reading.shown is not None:
             source["blocks"] = reading.shown

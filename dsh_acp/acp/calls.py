@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 _SLOW_CALL_MS: Final = 400
 """A call whose arguments take longer than this to arrive is shown before they are complete."""
 
+_NO_CARD: Final = Card()
+
 
 class _Call(Struct):
     call_id: str
@@ -42,6 +44,8 @@ class Calls:
     def __init__(self, cwd: str, tools: ToolSet) -> None:
         self._cwd: Final = cwd
         self.tools = tools
+        self.makes_cards = True
+        """Off while a history is only remembered, not shown."""
         self._open: dict[str, _Call] = {}
         self._used_ids: set[str] = set()
         self._arriving: dict[int, tuple[str, str, int]] = {}
@@ -138,6 +142,8 @@ class Calls:
         return self._call_card(name, "").kind
 
     def _call_card(self, name: str, arguments: str) -> Card:
+        if not self.makes_cards:
+            return _NO_CARD
         tool = self.tools.get(name)
         if tool is not None:
             try:
@@ -149,6 +155,8 @@ class Calls:
     def _result_card(
         self, call: _Call, block: ToolResult, is_error: bool, meta: dict[str, Any] | None
     ) -> Card:
+        if not self.makes_cards:
+            return _NO_CARD
         tool = self.tools.get(call.name)
         if tool is not None:
             try:

@@ -7,6 +7,7 @@ command when its card is out.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+import gc
 import logging
 import sys
 from typing import Any, Final
@@ -14,14 +15,14 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from dsh_acp.acp import options
 from dsh_acp.acp.handshake import Client
 from dsh_acp.acp.live import LiveCalls
 from dsh_acp.acp.pace import Pace
 from dsh_acp.acp.projection import Projection
 from dsh_acp.acp.prompts import Prompt, Prompts
-from dsh_acp.acp.updates import Chunk, Title, Update, merged, settled
+from dsh_acp.acp.updates import Update, merged, settled
 from dsh_acp.acp.v1 import Codec
+from dsh_acp.acp.voice import Voice
 from dsh_acp.agent.commands import CommandInfo
 from dsh_acp.agent.services import USER, Routes
 from dsh_acp.agent.session import Session
@@ -76,20 +77,17 @@ class Conversation:
         self.admission: Final = anyio.Lock(fast_acquire=True)
         self._admitting: set[anyio.CancelScope] = set()
         self._peer: Final = peer
-        self._routes: Final = routes
         self._codec: Final = codec
+        self.voice: Final = Voice(codec, session, routes, client)
         self._projection: Final = projection
         log = session.log
         self._prompts: Final = Prompts(log.header.seed_length or 0, log.last_turn)
         self._cursor = 0
         self._moved = anyio.Event()
         self._ended = anyio.Event()
-        self._shown_choices: list[dict[str, Any]] = []
         self._chosen: tuple[str, ...] = ()
         self._choosable: object = None
         self._tasks: TaskGroup | None = None
-        self._is_hushed = False
-        self._held: list[Update] = []
         self._calls: Final = LiveCalls(projection.calls, codec, self._write_now, self._later)
         session.live = self._calls.output
 
@@ -97,7 +95,21 @@ class Conversation:
 
     async def restore(self, *, replay: bool) -> None:
         """Take in what the log already holds; with `replay` it is sent, else only remembered."""
+        # A long history makes many objects and no cycles; looking for some takes a third longer.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            shown = merged(settled(await self._take_in(replay)))
+            for start in range(0, len(shown), _SLICE):
+                self._peer.write(b"".join(self._encoded(shown[start : start + _SLICE])))
+                await self._peer.drain()
+        finally:
+            if collects:
+                gc.enable()
+
+    async def _take_in(self, replay: bool) -> list[Update]:
         updates: list[Update] = []
+        self._projection.calls.makes_cards = replay
         for count, entry in enumerate(self.session.log.entries(0), 1):
             if isinstance(entry, Event):
                 self._prompts.seed(entry)
@@ -107,10 +119,8 @@ class Conversation:
             self._cursor = entry.end_seq
             if count % _SLICE == 0:
                 await anyio.lowlevel.checkpoint()
-        shown = merged(settled(updates))
-        for start in range(0, len(shown), _SLICE):
-            self._peer.write(b"".join(self._encoded(shown[start : start + _SLICE])))
-            await self._peer.drain()
+        self._projection.calls.makes_cards = True
+        return updates
 
     def replay_again(self, projection: Projection, codec: Codec) -> None:
         """Send the history once more, as far as it has been sent, in one step.
@@ -131,7 +141,7 @@ class Conversation:
         """Take prompts, and follow the log, from here on."""
         self._tasks = tasks
         self.session.start(tasks)
-        self._shown_choices = self.choices()
+        self.voice.know()
         tasks.start_soon(self._follow)
 
     async def _follow(self) -> None:
@@ -157,9 +167,9 @@ class Conversation:
         lines = self._calls.flush(keep=True)
         updates: list[Update] = []
         for entry in entries:
-            updates += self._speakable(self._projection.apply(entry))
+            updates += self.voice.speakable(self._projection.apply(entry))
             if isinstance(entry, Event):
-                due = self._choices_changed() if entry.type in _CHOICES else b""
+                due = self.voice.changes() if entry.type in _CHOICES else b""
                 due += self._prompts.apply(entry)
                 if due:
                     lines += self._encoded(merged(updates))
@@ -203,81 +213,7 @@ class Conversation:
         """Wait until everything logged so far has been sent."""
         await self.passed(self.session.log.seq)
 
-    # ------------------------------------------------------------ choices
-
-    def choices(self) -> list[dict[str, Any]]:
-        """The configuration options as they are now."""
-        return options.config_options(self.session, self._routes)
-
-    def modes(self) -> dict[str, Any]:
-        """The modes as they are now."""
-        return options.modes(self.session)
-
-    def _choices_changed(self) -> bytes:
-        """The updates that tell a client of choices it has not been told of."""
-        session = self.session
-        known = self._routes.known()
-        chosen = (session.preset, session.model, session.effort or "")
-        if chosen == self._chosen and known is self._choosable:
-            return b""
-        self._chosen, self._choosable = chosen, known
-        before, now = self._shown_choices, self.choices()
-        if before == now:
-            return b""
-        self._shown_choices = now
-        lines = b""
-        if not before or before[0]["currentValue"] != now[0]["currentValue"]:
-            mode = {
-                "sessionUpdate": "current_mode_update",
-                "currentModeId": now[0]["currentValue"],
-            }
-            lines += self._codec.frame(mode)
-        update = {"sessionUpdate": "config_option_update", "configOptions": now}
-        return lines + self._codec.frame(update)
-
-    def announce_choices(self) -> bytes:
-        """The lines for what changed other than through the log; the caller writes them."""
-        return self._choices_changed()
-
-    def hush(self) -> None:
-        """Say nothing unasked until the next prompt.
-
-        Clients take what arrives behind a replay, or behind a cancelled turn, for a mistake.
-        """
-        self._is_hushed = True
-
-    def _speakable(self, updates: list[Update]) -> list[Update]:
-        if not self._is_hushed or self.session.status == "running":
-            return updates
-        self._held += [update for update in updates if isinstance(update, Title)]
-        return [update for update in updates if not isinstance(update, Title)]
-
-    def _speak(self) -> None:
-        """A prompt has come: say what was held back."""
-        self._is_hushed = False
-        held, self._held = self._held, []
-        self._peer.write(b"".join(self._encoded(settled(held))) + self._choices_changed())
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether a turn has ended and none has begun since; then choices are not told unasked."""
-        return self.session.status == "idle" and self.session.log.last_turn > 0
-
-    def note(self, severity: str, title: str, description: str) -> bytes:
-        """A notice outside of the log, or the same in a message for clients without notices."""
-        if self.client.notices:
-            notice = {
-                "sessionUpdate": "notice",
-                "severity": severity,
-                "title": title,
-                "description": description,
-            }
-            return self._codec.frame(notice)
-        return self._codec.encode(Chunk("agent", f"note-{self._cursor}", f"{description}\n\n"))
-
-    def said(self, text: str) -> bytes:
-        """A line of the agent's outside of the log."""
-        return self._codec.encode(Chunk("agent", f"said-{self._cursor}", text))
+    # ------------------------------------------------------------ words beside the log
 
     def frame(self, update: dict[str, Any]) -> bytes:
         """One `session/update` line for this session."""
@@ -296,7 +232,8 @@ class Conversation:
             DshError: it cannot be queued.
         """
         prompt = Prompt(call, message.id)
-        self._speak()
+        held, changes = self.voice.speak()
+        self._peer.write(b"".join(self._encoded(held)) + changes)
         self._prompts.add(prompt)
         call.cancelled = lambda: self._cancel_prompt(prompt)
         try:
@@ -352,7 +289,7 @@ class Conversation:
         waiting = self._prompts.open
         for prompt in waiting:
             prompt.is_cancelled = True
-        self.hush()
+        self.voice.hush()
         self.session.abort(USER)
         if waiting and self._tasks is not None:
             self._tasks.start_soon(self._give_up_on, waiting)

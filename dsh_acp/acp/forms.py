@@ -1,7 +1,7 @@
 """Questions as elicitation forms, and their answers.
 
-A question is `{id?, question, header?, detail?, options?: [{label, description?}], multiSelect?}`.
-A filled free answer wins over a choice.
+A question is `{id?, question, header?, detail?, options?: [{label, description?}], multiSelect?,
+callId?, intent?: {kind, approve}}`; `intent` says that it is a review, and which option approves. A filled free answer wins over a choice.
 """
 
 from collections.abc import Mapping
@@ -25,6 +25,15 @@ _replies: Final = msgspec.json.Decoder(_Reply)
 def labels(question: Mapping[str, Any]) -> list[str]:
     """The labels of the options."""
     return [str(option.get("label", "")) for option in _options(question)]
+
+
+def approval(question: Mapping[str, Any]) -> str | None:
+    """The option that approves, when the question is a review."""
+    intent = question.get("intent")
+    if not isinstance(intent, Mapping):
+        return None
+    approve = cast(Mapping[str, Any], intent).get("approve")
+    return approve if isinstance(approve, str) else None
 
 
 def message(question: Mapping[str, Any]) -> str:

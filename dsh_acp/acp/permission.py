@@ -125,7 +125,7 @@ class EditorAsker:
     async def _question(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             if self.desk.client.forms:
-                params = {"sessionId": self.desk.id, **forms.request(question)}
+                params = {**self._scope(question), **forms.request(question)}
                 return forms.answer(question, await self.desk.ask("elicitation/create", params))
             return await self._question_as_options(question)
         except RpcError as exc:
@@ -133,8 +133,17 @@ class EditorAsker:
                 f"the question could not be put to the user: {exc.message}", code="ASK_FAILED"
             ) from exc
 
+    def _scope(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        scope: dict[str, Any] = {"sessionId": self.desk.id}
+        if call_id := question.get("callId"):
+            scope["toolCallId"] = self.desk.public_call_id(str(call_id))
+        return scope
+
     async def _question_as_options(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """For clients without forms: each option is a button. Free text has no such form."""
+        """For clients without forms: each option is a button. Free text has no such form.
+
+        A review has no button beside its own options: what is not approval means no.
+        """
         labels = forms.labels(question)
         if not labels:
             raise ToolError(
@@ -142,18 +151,24 @@ class EditorAsker:
                 "ask in your reply and end the turn",
                 code="NO_CHANNEL",
             )
+        approve = forms.approval(question)
         options: list[dict[str, Any]] = [
-            {"optionId": f"option-{position}", "name": label, "kind": "allow_once"}
+            {
+                "optionId": f"option-{position}",
+                "name": label,
+                "kind": "allow_once" if approve in (None, label) else "reject_once",
+            }
             for position, label in enumerate(labels)
         ]
-        options.append({"optionId": "none", "name": "None of these", "kind": "reject_once"})
+        if approve is None:
+            options.append({"optionId": "none", "name": "None of these", "kind": "reject_once"})
         call_id = question.get("callId")
         subject = self.desk.subject(
             str(call_id) if call_id else f"question-{question.get('id', '')}",
             "question",
             Card(
                 title=str(question.get("question", "")),
-                kind="think",
+                kind="think" if approve is None else "switch_mode",
                 content=(Text(forms.message(question)),),
             ),
         )

@@ -31,10 +31,10 @@ async def run(conversation: Conversation, name: str, args: str) -> Message | Non
         return Message.user(result.prompt.content, {"kind": "user", "blocks": []})
     await conversation.caught_up()
     if name not in known:
-        conversation.write(conversation.said(f"Error: {result.text}"))
+        conversation.write(conversation.voice.say(f"Error: {result.text}"))
     if has_changed(conversation):
         conversation.write(announcement(conversation))
-    conversation.write(conversation.announce_choices())
+    conversation.write(conversation.voice.changes())
     return None
 
 
