@@ -23,6 +23,8 @@ from dsh_acp.snapshot.script import Agent
 Json: TypeAlias = dict[str, Any]
 
 PREFIX: Final = "acp-snap-"
+_EPOCH: Final = 1_767_225_600
+"""The first second of 2026."""
 _IDS: Final = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 
 
@@ -59,11 +61,18 @@ def bench(scenario: Scenario) -> Generator[Bench]:
         workspace = scenario.path(WORKSPACE)
         if workspace.is_dir():
             shutil.copytree(workspace, found.cwd, symlinks=True)
+            _settle_times(found.cwd)
         else:
             found.cwd.mkdir()
         yield found
     finally:
         _remove(root)
+
+
+def _settle_times(folder: Path) -> None:
+    """Files get their times in the order of their names: some tools sort by time."""
+    for at, path in enumerate(sorted(folder.rglob("*"))):
+        os.utime(path, (_EPOCH + at, _EPOCH + at), follow_symlinks=False)
 
 
 def _remove(root: Path) -> None:

@@ -120,7 +120,7 @@ class Normaliser:
     def value(self, value: Any, key: str = "") -> Any:
         """Any JSON value; `key` is the one it lies under."""
         if isinstance(value, str):
-            if key in ("sessionId", "parentSession"):
+            if key == "parentSession" or (key == "sessionId" and value in self._sessions):
                 return self.session(value)
             return self.id(value) if key in self._keys else self.text(value)
         if isinstance(value, dict):
@@ -142,6 +142,8 @@ class Normaliser:
         if isinstance(update.get("updatedAt"), str):
             update["updatedAt"] = "{{updatedAt}}"
         result = _path(found, "result")
+        if isinstance(result.get("sessionId"), str):
+            self.session(result["sessionId"])
         for name in ("agentInfo", "info"):
             info = _path(result, name)
             if "protocolVersion" in result and "version" in info:

@@ -42,6 +42,10 @@ def test_text_is_replaced_at_its_boundaries(text: str, expected: str):
 def test_sessions_are_numbered_by_appearance_and_named_wherever_they_occur():
     table = Normaliser("/w", sessions=["my-session", B])
     assert table.text(f"my-session and {B}") == "{{sessionId}} and {{sessionId.2}}"
+    assert table.value({"sessionId": "third"}) == {"sessionId": "third"}
+    assert table.frame({"result": {"sessionId": "third"}})["result"]["sessionId"] == (
+        "{{sessionId.3}}"
+    )
     assert table.value({"sessionId": "third"}) == {"sessionId": "{{sessionId.3}}"}
 
 
