@@ -1,7 +1,8 @@
 """Questions as elicitation forms, and their answers.
 
 A question is `{id?, question, header?, detail?, options?: [{label, description?}], multiSelect?,
-callId?, intent?: {kind, approve}}`; `intent` says that it is a review, and which option approves. A filled free answer wins over a choice.
+callId?, intent?: {kind, approve}}`; `intent` says that it is a review, and which option approves.
+A filled free answer wins over a choice.
 """
 
 from collections.abc import Mapping
