@@ -135,6 +135,8 @@ def decode_payload(type: str, data: bytes | Raw) -> Payload | Unknown:
 
 
 _event: Final = msgspec.json.Decoder(Event)
+bare_event: Final = _event.decode
+"""An event whose line is not set."""
 
 
 def decode_event(line: bytes) -> Event:

@@ -11,20 +11,21 @@ from typing import Final, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from dsh_acp import jsontext
 from dsh_acp.errors import InvariantError, LogError
 from dsh_acp.log import migration, repair
-from dsh_acp.log.envelope import PAYLOADS, Event, decode_event
+from dsh_acp.log.envelope import PAYLOADS, Event, bare_event
 from dsh_acp.log.history import History
 from dsh_acp.log.packed import (
     ROW_TYPES,
     STARTS,
-    ChunkRow,
     Entry,
     MalformedRow,
+    bare_row,
     decode_entry,
-    decode_row,
+    is_sound,
 )
 from dsh_acp.log.validation import (
     SessionHeader,
@@ -51,54 +52,62 @@ def scan(data: bytes, *, placeholders: bool = False) -> Scan:
         LogError: `CORRUPT`, there is no header, or a committed region is damaged.
     """
     lines = data.split(b"\n")
-    lines.pop()  # what follows the last newline is torn, or nothing
+    tail = lines.pop()  # what follows the last newline is torn, or nothing
     if not lines or not lines[0].strip():
         raise LogError("empty or header-less session log", code="CORRUPT")
     header = decode_session_header(lines[0], placeholders=placeholders)
     committed = len(lines[0]) + 1
-    entries: list[Entry] = []
     if header.version != VERSION:
-        return Scan(header, entries, committed, b"")
-    expected = 0
-    issue = ""
-    for line in islice(lines, 1, None):
-        try:
-            if line[:21] in STARTS:
-                entry = decode_row(line)
-                end = entry.end_seq
-            else:
-                entry = decode_event(line)
-                end = expected + 1
-        except (MalformedRow, jsontext.DecodeError, msgspec.ValidationError):
-            # A packed row may come with its keys in another order.
-            row = _odd_row(line)
-            if row is not None and row.seq == expected:
-                entries.append(row)
-                expected = row.end_seq
-                continue
-            number = len(entries) + 1
-            issue = f"corrupt session log: unparsable committed event at line {number}"
-            break
-        if entry.seq != expected:
-            issue = (
-                f"corrupt session log: seq gap in committed region at line {len(entries) + 1}"
-                f" (expected {expected}, got {entry.seq})"
-            )
-            break
-        entries.append(entry)
-        expected = end
+        return Scan(header, [], committed, b"")
+    entries = _quick(lines[1:])
+    if entries is not None:
+        return Scan(header, entries, len(data) - len(tail), tail)
+    entries, issue = _careful(lines)
     committed += sum(map(len, islice(lines, 1, len(entries) + 1))) + len(entries)
     if issue and any(_is_turn_end(line) for line in lines[len(entries) + 1 :]):
         raise LogError(issue, code="CORRUPT")
     return Scan(header, entries, committed, data[committed:])
 
 
-def _odd_row(line: bytes) -> ChunkRow | None:
+def _quick(lines: list[bytes]) -> list[Entry] | None:
+    """The entries of `lines` if there is nothing at all to say about them."""
     try:
-        entry = decode_entry(line)
-    except (MalformedRow, jsontext.DecodeError, msgspec.ValidationError):
+        entries: list[Entry] = [
+            bare_row(line) if line[:21] in STARTS else bare_event(line) for line in lines
+        ]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return entry if isinstance(entry, ChunkRow) else None
+    expected = 0
+    for entry, line in zip(entries, lines, strict=True):
+        if isinstance(entry, Event):
+            if entry.seq != expected:
+                return None
+            expected += 1
+        else:
+            if entry.seq0 != expected or not is_sound(entry):
+                return None
+            expected = entry.end_seq
+        force_setattr(entry, "line", line)
+    return entries
+
+
+def _careful(lines: list[bytes]) -> tuple[list[Entry], str]:
+    """The entries before the first thing that is wrong, and what that is."""
+    entries: list[Entry] = []
+    expected = 0
+    for number, line in enumerate(islice(lines, 1, None), 1):
+        try:
+            entry = decode_entry(line)
+        except (MalformedRow, jsontext.DecodeError, msgspec.ValidationError):
+            return entries, f"corrupt session log: unparsable committed event at line {number}"
+        if entry.seq != expected:
+            return entries, (
+                f"corrupt session log: seq gap in committed region at line {number}"
+                f" (expected {expected}, got {entry.seq})"
+            )
+        entries.append(entry)
+        expected = entry.end_seq
+    return entries, ""
 
 
 def _is_turn_end(line: bytes) -> bool:

@@ -209,6 +209,8 @@ class ChunkRow(
 Entry: TypeAlias = Event | ChunkRow
 
 _row: Final = msgspec.json.Decoder(ChunkRow)
+bare_row: Final = _row.decode
+"""A row whose rules are not checked and whose line is not set."""
 _loose: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -232,22 +234,26 @@ def decode_row(line: bytes) -> ChunkRow:
             row = jsontext.decode(line, _row)
     except msgspec.ValidationError:
         raise MalformedRow(_why(line)) from None
+    if not is_sound(row):
+        raise MalformedRow(_why(line))
+    force_setattr(row, "line", line)
+    return row
+
+
+def is_sound(row: ChunkRow) -> bool:
+    """Whether a row of the right shape also keeps the rules of its kind."""
     data = row.data
     if row.type == "tool-call-chunks":
         members, stray = data.args, data.texts is not UNSET or data.id is UNSET
     else:
         members, stray = data.texts, not (data.args is data.id is data.name is UNSET)
-    if (
-        stray
-        or isinstance(members, UnsetType)
-        or len(data.dt) != len(members) - 1
-        or row.seq0 < 0
-        or row.seq0 > _FAR
-        or not -_FAR < row.time0 < _FAR
-    ):
-        raise MalformedRow(_why(line))
-    force_setattr(row, "line", line)
-    return row
+    return (
+        not stray
+        and not isinstance(members, UnsetType)
+        and len(data.dt) == len(members) - 1
+        and 0 <= row.seq0 <= _FAR
+        and -_FAR < row.time0 < _FAR
+    )
 
 
 _FAR: Final = jsontext.MAX_SAFE_INTEGER - 2**32
