@@ -193,6 +193,15 @@ class ToolContext(Protocol):
         """
         ...
 
+    @property
+    def in_plan_mode(self) -> bool:
+        """Whether calls that change something are refused until a plan is approved."""
+        ...
+
+    def leave_plan_mode(self) -> None:
+        """The plan is approved: plan mode ends with the next step."""
+        ...
+
 
 class Outcome(Struct, frozen=True, kw_only=True):
     """A finished call: what the model sees, and private presentation data for the card."""
