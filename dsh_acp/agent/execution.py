@@ -118,6 +118,13 @@ class _Context:
     async def ask(self, questions: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         return await self._parts.services.asker.questions(questions)
 
+    @property
+    def in_plan_mode(self) -> bool:
+        return self._parts.options.in_plan_mode
+
+    def leave_plan_mode(self) -> None:
+        self._parts.options.leave_plan_mode()
+
 
 class Execution:
     """Carries calls through policy, body and hooks."""

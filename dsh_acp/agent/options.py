@@ -60,6 +60,7 @@ class Options:
         self._policy = permissions
         self._directories = following.add(DirectoriesFold())
         self._pending_preset: Preset | None = None
+        self._is_leaving_plan = False
         self.cwd: Final = chosen.cwd
         self.provider = chosen.provider
         self.model = chosen.model
@@ -159,11 +160,22 @@ class Options:
 
     @property
     def before_plan(self) -> Preset:
-        """The preset to return to when plan mode ends."""
+        """The preset to return to when plan mode ends; the default when there was none before."""
         self._following.catch_up()
-        if self._policy.is_set:
+        if self._policy.before_plan is not None:
             return self._policy.before_plan
         return "ask" if self._default_preset == "plan" else self._default_preset
+
+    @property
+    def in_plan_mode(self) -> bool:
+        """Whether plan mode is on and its end has not been agreed on."""
+        self._following.catch_up()
+        return self._policy.plan and not self._is_leaving_plan
+
+    def leave_plan_mode(self) -> None:
+        """Return to the preset from before, with the next step."""
+        self._pending_preset = self.before_plan
+        self._is_leaving_plan = True
 
     def record_defaults(self) -> None:
         """Record permissions and directories that the log does not say yet.
@@ -182,14 +194,16 @@ class Options:
     def settle(self, *, has_prompt: bool) -> None:
         """Record what waits, at the start of a step; a preset only in a turn with a prompt.
 
-        Also completes what a tool began by leaving plan mode: the knobs follow.
+        A plan that was approved ends plan mode here, for the step that carries it out. Where a log
+        written elsewhere ended plan mode alone, the other knobs follow.
         """
         self._following.catch_up()
-        if self._pending_preset is not None and has_prompt:
+        if self._pending_preset is not None and (has_prompt or self._is_leaving_plan):
             self._record(self._pending_preset)
             self._pending_preset = None
+            self._is_leaving_plan = False
         elif self._policy.chosen == "plan" and not self._policy.plan:
-            self._record(self._policy.before_plan)
+            self._record(self.before_plan)
 
     def _record(self, preset: Preset) -> None:
         for event in policy.changes(self._policy, preset):
@@ -239,6 +253,7 @@ class Options:
                 code="INVALID_VALUE",
             )
         self._following.catch_up()
+        self._is_leaving_plan = False
         if in_turn:
             self._pending_preset = None
             self._record(value)

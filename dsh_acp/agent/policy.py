@@ -78,7 +78,7 @@ class PolicyFold:
 
     def __init__(self) -> None:
         self.chosen: str | None = None
-        self.before_plan: Preset = "ask"
+        self.before_plan: Preset | None = None
         self.sandbox: str | None = None
         self.approval: str | None = None
         self.plan = False

@@ -82,6 +82,11 @@ _TOOLS: Final[Mapping[str, tuple[float, str]]] = {
         "For work of three or more steps keep a list with `todo_write`: one item in progress, "
         "each marked completed as soon as it is.",
     ),
+    "ask_user_question": (
+        108,
+        "Put questions to the user with `ask_user_question`, all at once and with options, rather "
+        "than guess or end the turn with a question.",
+    ),
     "web_fetch": (111, "Fetch only addresses that the user gave or that you found in the project."),
     "lsp": (
         112,

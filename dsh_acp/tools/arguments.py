@@ -10,71 +10,19 @@ Imported at the first call, because pydantic is slow to import.
 from collections.abc import Mapping
 import re
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
 from dsh_acp import jsontext
 from dsh_acp.errors import ToolError
+from dsh_acp.tools.argument_rules import Arguments, filled, list_as_text, positive, rule, said
+from dsh_acp.tools.talk_arguments import AskUserQuestion, ExitPlanMode
 
 MAX_LINES: Final = 2000
 MAX_WAIT_MS: Final = 600_000
-
-
-def _rule(text: str) -> PydanticCustomError:
-    return PydanticCustomError("rule", cast(Any, text))
-
-
-def _filled(name: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if not value.strip():
-            raise _rule(f"{name} must be a non-empty string")
-        return value
-
-    return AfterValidator(check)
-
-
-def _positive(name: str) -> AfterValidator:
-    def check(value: int | None) -> int | None:
-        if value is not None and value < 1:
-            raise _rule(f"{name} must be a positive integer")
-        return value
-
-    return AfterValidator(check)
-
-
-def _said(name: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if not value.strip():
-            raise _rule(f"invalid {name}: expected a non-empty string")
-        return value
-
-    return AfterValidator(check)
-
-
-class Arguments(BaseModel):
-    """Undeclared keys are accepted and dropped."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        optional = {key for key, field in cls.model_fields.items() if not field.is_required()}
-        given = cast(dict[str, Any], value)
-        return {k: item for k, item in given.items() if item is not None or k not in optional}
 
 
 class Escalating(Arguments):
@@ -88,11 +36,11 @@ class Escalating(Arguments):
     @model_validator(mode="after")
     def _both_or_neither(self) -> "Escalating":
         if self.justification is not None and not self.justification.strip():
-            raise _rule("invalid justification: expected a non-empty sentence")
+            raise rule("invalid justification: expected a non-empty sentence")
         if self.sandbox_permissions is not None and self.justification is None:
-            raise _rule("invalid escalation: sandbox_permissions requires a justification")
+            raise rule("invalid escalation: sandbox_permissions requires a justification")
         if self.justification is not None and self.sandbox_permissions is None:
-            raise _rule(
+            raise rule(
                 "invalid escalation: justification is only valid together with sandbox_permissions"
             )
         return self
@@ -100,7 +48,7 @@ class Escalating(Arguments):
 
 FilePath = Annotated[
     str,
-    _filled("file_path"),
+    filled("file_path"),
     Field(description="Path of the file, absolute or relative to the session's directory."),
 ]
 
@@ -115,16 +63,16 @@ class Read(Arguments):
 
     file_path: FilePath
     offset: Annotated[
-        int | None, _positive("offset"), Field(description="First line to read, from 1.")
+        int | None, positive("offset"), Field(description="First line to read, from 1.")
     ] = None
     limit: Annotated[
-        int | None, _positive("limit"), Field(description="How many lines to read, at most 2000.")
+        int | None, positive("limit"), Field(description="How many lines to read, at most 2000.")
     ] = None
 
     @model_validator(mode="after")
     def _bounded(self) -> "Read":
         if self.limit is not None and self.limit > MAX_LINES:
-            raise _rule(f"limit must be less than or equal to {MAX_LINES}")
+            raise rule(f"limit must be less than or equal to {MAX_LINES}")
         return self
 
 
@@ -163,9 +111,9 @@ class Edit(Escalating):
     @model_validator(mode="after")
     def _changes_something(self) -> "Edit":
         if not self.old_string:
-            raise _rule("old_string must be a non-empty string")
+            raise rule("old_string must be a non-empty string")
         if self.old_string.replace("\r\n", "\n") == self.new_string.replace("\r\n", "\n"):
-            raise _rule("old_string and new_string must differ")
+            raise rule("old_string and new_string must differ")
         return self
 
 
@@ -179,10 +127,10 @@ class Bash(Escalating):
     `grep` and `glob` to cat, sed, grep and find.
     """
 
-    command: Annotated[str, _said("command"), Field(description="The command line.")]
+    command: Annotated[str, said("command"), Field(description="The command line.")]
     description: Annotated[
         str,
-        _said("description"),
+        said("description"),
         Field(description="What the command does, in five to ten words, for the person watching."),
     ]
     timeoutMs: Annotated[
@@ -201,7 +149,7 @@ class Bash(Escalating):
     def _takes_time(self) -> "Bash":
         if self.timeoutMs is not None and not 0 < self.timeoutMs < float("inf"):
             shown = f"{self.timeoutMs:g}"
-            raise _rule(f"invalid timeoutMs: expected a positive number, got {shown}")
+            raise rule(f"invalid timeoutMs: expected a positive number, got {shown}")
         return self
 
 
@@ -213,7 +161,7 @@ class Grep(Arguments):
     """
 
     pattern: Annotated[
-        str, _filled("pattern"), Field(description="The regular expression to search for.")
+        str, filled("pattern"), Field(description="The regular expression to search for.")
     ]
     path: Annotated[
         str | None,
@@ -229,11 +177,11 @@ class Grep(Arguments):
         if include is None:
             return self
         if include.startswith("!"):
-            raise _rule(
+            raise rule(
                 'include must be a positive glob filter; negated patterns ("!…") are not supported'
             )
         if "," in re.sub(r"\{[^{}]*\}", "", include):
-            raise _rule(
+            raise rule(
                 "include must be one glob, not a comma-separated list "
                 "(use {a,b} alternation instead)"
             )
@@ -246,9 +194,7 @@ class Glob(Arguments):
     Hidden and ignored files are included; version-control folders are not.
     """
 
-    pattern: Annotated[
-        str, _filled("pattern"), Field(description="The glob that paths must match.")
-    ]
+    pattern: Annotated[str, filled("pattern"), Field(description="The glob that paths must match.")]
     path: Annotated[
         str | None, Field(description="Directory to search. Default: the session's directory.")
     ] = None
@@ -265,16 +211,6 @@ class TodoItem(BaseModel):
     ]
 
 
-def _list_as_text(value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            parsed = jsontext.loads(value.encode())
-        except jsontext.DecodeError:
-            return value
-        return cast(Any, parsed) if isinstance(parsed, list) else value
-    return value
-
-
 class TodoWrite(Arguments):
     """Record the plan for the current work as a list of tasks, and show it to the user.
 
@@ -284,7 +220,7 @@ class TodoWrite(Arguments):
 
     todos: Annotated[
         list[TodoItem],
-        BeforeValidator(_list_as_text),
+        BeforeValidator(list_as_text),
         Field(description="All tasks, in order."),
     ]
 
@@ -294,14 +230,14 @@ class TodoWrite(Arguments):
         for item in self.todos:
             content = item.content.strip()
             if not content:
-                raise _rule("invalid todo: `content` must be a non-empty string")
+                raise rule("invalid todo: `content` must be a non-empty string")
             if content in seen:
-                raise _rule(f"invalid todos: duplicate content {jsontext.encode(content).decode()}")
+                raise rule(f"invalid todos: duplicate content {jsontext.encode(content).decode()}")
             seen.add(content)
         return self
 
 
-JobId = Annotated[str, _filled("job_id"), Field(description="The id that the start returned.")]
+JobId = Annotated[str, filled("job_id"), Field(description="The id that the start returned.")]
 
 
 class JobOutput(Arguments):
@@ -313,7 +249,7 @@ class JobOutput(Arguments):
     ] = None
     timeout_ms: Annotated[
         int | None,
-        _positive("timeout_ms"),
+        positive("timeout_ms"),
         Field(description="How long to wait, in milliseconds. Default 30000, at most 600000."),
     ] = None
 
@@ -331,8 +267,10 @@ class JobKill(Arguments):
 
 MODELS: Final[Mapping[str, type[Arguments]]] = MappingProxyType(
     {
+        "ask_user_question": AskUserQuestion,
         "bash": Bash,
         "edit": Edit,
+        "exit_plan_mode": ExitPlanMode,
         "glob": Glob,
         "grep": Grep,
         "job_kill": JobKill,

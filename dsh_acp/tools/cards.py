@@ -249,6 +249,27 @@ def _todo(args: Arguments, cwd: str) -> Card:
     return Card(title="Update todo list", kind="other", raw_input=args["todos"])
 
 
+def _ask(args: Arguments, cwd: str) -> Card:
+    asked = args.get("questions")
+    first: Any = cast(list[Any], asked)[0] if isinstance(asked, list) and asked else None
+    if not isinstance(first, dict):
+        raise Odd
+    return Card(title=text(cast(Arguments, first), "question"), kind="other", raw_input=asked)
+
+
+def _plan(args: Arguments, cwd: str) -> Card:
+    plan = text(args, "plan")
+    heading = re.search(r"^#{1,6}\s+(.+)$", plan, re.MULTILINE)
+    title = heading[1].strip() if heading else "Plan"
+    return Card(title=title, kind="switch_mode", content=(Text(plan),))
+
+
+def _planned(
+    args: Arguments, content: tuple[Block, ...], is_error: bool, meta: Any, cwd: str
+) -> Card:
+    return Card(title="Plan review", content=(Text(text(args, "plan")), *content))
+
+
 def _job(title: str, kind: Kind) -> "CallCard":
     def make(args: Arguments, cwd: str) -> Card:
         job = text(args, "job_id") if "{}" in title else ""
@@ -261,8 +282,10 @@ CallCard: TypeAlias = Callable[[Arguments, str], Card]
 ResultCard: TypeAlias = Callable[[Arguments, tuple[Block, ...], bool, Any, str], Card]
 
 CALLS: Final[Mapping[str, CallCard]] = {
+    "ask_user_question": _ask,
     "bash": _bash,
     "edit": _edit,
+    "exit_plan_mode": _plan,
     "glob": _glob,
     "grep": _grep,
     "job_kill": _job("Kill background task {}", "execute"),
@@ -273,4 +296,9 @@ CALLS: Final[Mapping[str, CallCard]] = {
     "todo_write": _todo,
     "write": _write,
 }
-RESULTS: Final[Mapping[str, ResultCard]] = {"bash": _ran, "edit": _edited, "write": _written}
+RESULTS: Final[Mapping[str, ResultCard]] = {
+    "bash": _ran,
+    "edit": _edited,
+    "exit_plan_mode": _planned,
+    "write": _written,
+}

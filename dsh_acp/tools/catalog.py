@@ -7,6 +7,7 @@ from dsh_acp.tools.files import Edit, Read, Write
 from dsh_acp.tools.jobs import JobKill, JobList, JobOutput
 from dsh_acp.tools.search import Glob, Grep
 from dsh_acp.tools.shell import Bash
+from dsh_acp.tools.talk import AskUserQuestion, ExitPlanMode
 from dsh_acp.tools.todo import TodoWrite
 from dsh_acp.tools.tool import Tool
 
@@ -14,8 +15,10 @@ from dsh_acp.tools.tool import Tool
 def builtin(settings: Settings) -> dict[str, Tool]:
     """Every tool of this package by name, in the order in which a request lists them."""
     tools: list[Tool] = [
+        AskUserQuestion(),
         Bash(settings.bash_timeout_ms),
         Edit(),
+        ExitPlanMode(),
         Glob(),
         Grep(),
         JobKill(),

@@ -72,7 +72,7 @@ async def test_a_plan_that_is_not_approved_keeps_plan_mode(bench: Bench) -> None
         await plan(editor)
         assert outcomes(editor) == {"p": "failed", "w": "failed"}
         assert [u["currentModeId"] for u in editor.updates("current_mode_update")] == ["plan"]
-        assert "keep planning" in bench.model.requests[1].messages[-1].text
+        assert b"chose to keep planning" in bench.model.requests[1].messages[-1].json
 
 
 async def test_cancelling_a_review_cancels_the_turn_and_stays_in_plan_mode(bench: Bench) -> None:

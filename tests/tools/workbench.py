@@ -30,6 +30,9 @@ class Workbench:
         self.events: list[Any] = []
         self.live: list[str] = []
         self.contexts: list[Message] = []
+        self.in_plan_mode = False
+        self.asked: list[Mapping[str, Any]] = []
+        self.answers: Sequence[Mapping[str, Any]] | ToolError = ToolError("nobody is here")
         settings = Settings(home=spill, config_path=spill / "c", config_dir=spill)
         self.tools: dict[str, Tool] = builtin(settings)
 
@@ -43,7 +46,13 @@ class Workbench:
         self.contexts.append(message)
 
     async def ask(self, questions: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        raise ToolError("nobody is here")
+        self.asked += questions
+        if isinstance(self.answers, ToolError):
+            raise self.answers
+        return self.answers
+
+    def leave_plan_mode(self) -> None:
+        self.in_plan_mode = False
 
     # ------------------------------------------------------------ calls
 

@@ -1,0 +1,72 @@
+"""What the tools accept that turn to the person."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from dsh_acp.tools.argument_rules import Arguments, filled, list_as_text, rule
+
+
+class Choice(BaseModel):
+    """One option."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    label: Annotated[str, filled("label"), Field(description="One to five words.")]
+    description: Annotated[
+        str | None, Field(description="What choosing it means, in a sentence.")
+    ] = None
+
+
+class Question(Arguments):
+    """One question."""
+
+    id: Annotated[
+        str, filled("id"), Field(description="A name for the question, unique in this call.")
+    ]
+    question: Annotated[str, filled("question"), Field(description="The whole question.")]
+    header: Annotated[str | None, Field(description="A title of one to three words.")] = None
+    options: Annotated[
+        list[Choice] | None,
+        BeforeValidator(list_as_text),
+        Field(description="Two to four answers to choose from. Leave out for a free answer."),
+    ] = None
+    multi_select: Annotated[
+        bool | None, Field(description="Whether several options may be chosen. Default false.")
+    ] = None
+
+
+class AskUserQuestion(Arguments):
+    """Ask the user one to four questions and wait for the answers.
+
+    Use it when the answer changes what you do next and you cannot find it out yourself. Offer
+    options wherever you can; the user may answer in other words all the same. Put what you
+    recommend first. Do not ask whether you may run a tool: that is asked by itself.
+    """
+
+    questions: Annotated[
+        list[Question], BeforeValidator(list_as_text), Field(description="The questions, in order.")
+    ]
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "AskUserQuestion":
+        ids = [question.id for question in self.questions]
+        if len(set(ids)) != len(ids):
+            raise rule("each question needs an id of its own")
+        return self
+
+
+class ExitPlanMode(Arguments):
+    """Present the finished plan to the user, who approves it or asks for changes.
+
+    Only in plan mode, once the plan is concrete. When it is approved, plan mode ends and you carry
+    the plan out; otherwise the answer says what to change.
+    """
+
+    plan: Annotated[
+        str,
+        Field(
+            description="The plan in Markdown, beginning with a # heading: what changes, where, "
+            "and how it will be checked."
+        ),
+    ]
