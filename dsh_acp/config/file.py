@@ -94,6 +94,9 @@ class ConfigFile(_Table):
     instructions: str | None = None
     providers: dict[str, ProviderTable] = {}
     mcp_servers: dict[str, McpServerTable] = {}
+    mcp_wait_s: Amount | None = None
+    mcp_connect_timeout_s: Seconds | None = None
+    mcp_call_timeout_s: Seconds | None = None
 
 
 def read(path: Path, builtin: Collection[str]) -> tuple[ConfigFile, list[str]]:

@@ -78,6 +78,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     permission: Preset = "ask"
     providers: Mapping[str, ProviderSettings] = {}
     mcp_servers: tuple[McpServerSettings, ...] = ()
+    mcp_wait_s: float = 5.0
+    """How long the first prompt waits for MCP servers that still connect."""
+    mcp_connect_timeout_s: float = 30.0
+    mcp_call_timeout_s: float = 300.0
     max_tokens: int | None = None
     bash_timeout_ms: int = 120_000
     max_parallel_tool_calls: int = 10
