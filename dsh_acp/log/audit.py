@@ -17,7 +17,7 @@ from msgspec import Struct, UnsetType
 
 from dsh_acp import jsontext
 from dsh_acp.errors import InvariantError, LogError
-from dsh_acp.log import header as headers
+from dsh_acp.log import evidence, header as headers
 from dsh_acp.log.envelope import Event
 from dsh_acp.log.evidence import Attempt, Attempts, Evidence
 from dsh_acp.log.history import History
@@ -313,6 +313,9 @@ class _Audit:
         if proved:
             # What a proved request contains is beyond doubt.
             self._doubts.clear()
+        elif attempt.digest is not None:
+            # A hook may rewrite claimed input; where a digest was taken, it speaks for the result.
+            self._doubts = [doubt for doubt in self._doubts if doubt.text != evidence.REWRITTEN]
         self._requests.append(
             RequestAudit(
                 turn=attempt.turn,

@@ -59,6 +59,9 @@ _head: Final = msgspec.json.Decoder(_ChunkHead)
 _row_place: Final = msgspec.json.Decoder(_RowPlace)
 
 
+REWRITTEN: Final = "user/message differs from the inbox entry it was claimed from"
+
+
 class Attempts:
     """Finds where requests left: at their digest, else at the first chunk of their answer."""
 
@@ -137,7 +140,7 @@ class Evidence:
     def _user(self, line: Line, value: dict[str, Any]) -> Iterator[str]:
         known = self._inbox.pop(value["id"], None)
         if known is not None and known != value:
-            yield "user/message differs from the inbox entry it was claimed from"
+            yield REWRITTEN
 
     def _assistant(self, line: Line, value: dict[str, Any]) -> Iterator[str]:
         answer, self._answer = self._answer, _Answer()

@@ -5,7 +5,7 @@ deleted. A change is planned, with every check, before it is made, so a refused 
 trace.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -170,13 +170,3 @@ def _masked(data: bytes) -> Any:
     except (KeyError, IndexError, TypeError):
         pass
     return value
-
-
-def shadowed(surface: Surface, start: int, end: int) -> Sequence[int]:
-    """The nodes from the one at seq `start` to the one at seq `end`, inclusive.
-
-    Raises:
-        ValueError: either is not on the surface.
-    """
-    nodes = surface.nodes
-    return nodes[nodes.index(start) : nodes.index(end) + 1]

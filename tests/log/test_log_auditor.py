@@ -332,6 +332,26 @@ def test_what_is_recorded_twice_must_agree() -> None:
     assert "cite" in problem_after(b'"sourceEventSeqs":[', b'"sourceEventSeqs":[0,')
 
 
+def test_input_that_a_hook_rewrote_is_vouched_for_by_the_digest() -> None:
+    from dsh_acp.log.events import InboxSpliced
+
+    log = memory_log()
+    recorder = Recorder(log)
+    log.append(InboxSpliced("next-turn", 0, inserted=(user("said", "id"),)))
+    log.append(TurnStart(1))
+    log.append(InboxSpliced("next-turn", 0, removed_count=1))
+    recorder.turn = 1
+    recorder.begin_step()
+    log.append(UserMessage(user("rewritten", "id")))
+    recorder.header()
+    whole = log.lines()
+    log.append(RequestDigest(1, 1, 1, "0" * 64, 1, "p", "m"))
+    assert audit_log(log.lines()).ok
+    assert [problem.text for problem in audit_log(whole).problems] == [
+        "user/message differs from the inbox entry it was claimed from"
+    ]
+
+
 def test_whole_lines_behind_a_bad_one_are_reported_and_a_torn_one_is_counted() -> None:
     data = sample_lines()
     assert audit_log(data + b'{"type":"tu').torn_bytes == 11
