@@ -155,6 +155,7 @@ class AnthropicEncoder:
         self._key = key
         self._images = images
         self._dropped = dropped
+        self.call_ids: set[str] = set()
         self._seen = 0
         self._open: list[_Turn] = []
         self._comma = b""
@@ -198,6 +199,7 @@ class AnthropicEncoder:
             elif isinstance(block, Text) and block.text.strip():
                 found.append({"type": "text", "text": block.text})
             elif isinstance(block, ToolCall):
+                self.call_ids.add(block.id)
                 call = {"type": "tool_use", "id": _id(block.id), "name": block.name}
                 found.append({**call, "input": _input(block.arguments)})
         return found

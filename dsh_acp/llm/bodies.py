@@ -6,7 +6,7 @@ what is kept is encoded anew: the bytes are the same either way.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -24,7 +24,10 @@ class Encoder(Protocol):
     """Encodes the messages of one body, in order.
 
     `add` gives bytes that later messages never change. What may still change is in `tail`.
+    `call_ids` are those of all calls so far.
     """
+
+    call_ids: set[str]
 
     def add(self, message: Message) -> bytes: ...
 
@@ -91,6 +94,11 @@ class Bodies(Generic[K]):
         digest = kept.hash.copy()
         digest.update(tail)
         return Body(b"".join((kept.data, tail)), digest.hexdigest())
+
+    def call_ids(self, request: Request) -> Collection[str]:
+        """The ids of the calls in `request`, as far as its body is still kept."""
+        kept = self._kept.get((request.session_id, request.purpose))
+        return kept.encoder.call_ids if kept is not None else ()
 
     def _extended(self, kept: _Kept[K], messages: Sequence[Message]) -> _Kept[K] | None:
         size = len(kept.messages)

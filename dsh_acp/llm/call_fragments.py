@@ -11,7 +11,7 @@ order. The rules here decide which call a fragment belongs to, from what it brin
 * arguments alone continue the newest call at that index, else the last one that is not complete.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from msgspec import Raw, Struct
 
@@ -20,9 +20,13 @@ from dsh_acp.llm.chat_wire import WireCall
 
 
 class PartialCall(Struct, eq=False):
-    """A call as far as it is known. `block` is its index among the blocks, once it has begun."""
+    """A call as far as it is known. `block` is its index among the blocks, once it has begun.
+
+    `wire_id` is what the server calls it; `id` is that, unless another call has it already.
+    """
 
     key: int | None
+    wire_id: str = ""
     id: str = ""
     name: str = ""
     parts: list[str] = []
@@ -48,10 +52,15 @@ class PartialCall(Struct, eq=False):
 
 
 class CallFragments:
-    """The calls of one answer, in the order of their first fragments."""
+    """The calls of one answer, in the order of their first fragments.
 
-    def __init__(self, new_id: Callable[[], str]) -> None:
+    `taken` are the ids of earlier answers: servers that count from zero in each are not followed.
+    """
+
+    def __init__(self, new_id: Callable[[], str], taken: Collection[str] = ()) -> None:
         self._new_id = new_id
+        self._taken = taken
+        self._own: set[str] = set()
         self._calls: list[PartialCall] = []
 
     def __iter__(self) -> Iterator[PartialCall]:
@@ -72,7 +81,9 @@ class CallFragments:
             self._calls.append(call)
         elif name and added and self._repeats(call, added):
             return None
-        call.id = call.id or identity
+        if identity and not call.wire_id:
+            call.wire_id = identity
+            call.id = self._unique(identity)
         call.name = call.name or name
         if fragment.extra_content is not None:
             call.extra = fragment.extra_content
@@ -84,12 +95,15 @@ class CallFragments:
     def settle(self) -> list[PartialCall]:
         """The calls at the end of the answer, each with an id of its own; empty shells are gone."""
         self._calls = [call for call in self._calls if call.name or call.parts]
-        taken: set[str] = set()
         for call in self._calls:
-            if not call.id or call.id in taken:
-                call.id = self._new_id()
-            taken.add(call.id)
+            call.id = call.id or self._unique(self._new_id())
         return self._calls
+
+    def _unique(self, id: str) -> str:
+        while id in self._own or id in self._taken:
+            id = self._new_id()
+        self._own.add(id)
+        return id
 
     def _find(self, index: int | None, identity: str, name: str, added: str) -> PartialCall | None:
         here = self._newest(index)
@@ -110,11 +124,11 @@ class CallFragments:
         for call in reversed(self._calls):
             # Two calls may share an id, too: another index with a name is another call.
             other = name and index is not None and call.key is not None and call.key != index
-            if call.id == identity and not other:
+            if call.wire_id == identity and not other:
                 return call
         if here is None or here.key != index:
             return None
-        waits = not here.id and (not here.name or not name or name == here.name)
+        waits = not here.wire_id and (not here.name or not name or name == here.name)
         waits = waits and not (added and here.is_complete)
         # An id that changes with every fragment of one call brings arguments and no name.
         drifts = bool(here.name and added and not name and not here.is_complete)

@@ -4,7 +4,7 @@ Blocks begin when their first content comes and end together, at the end: text a
 alternate on the wire, and become one block each.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, cast
 import uuid
 
@@ -58,14 +58,18 @@ class ChatAnswer:
     """
 
     def __init__(
-        self, place: Place, tools: Sequence[ToolSchema], new_id: Callable[[], str]
+        self,
+        place: Place,
+        tools: Sequence[ToolSchema],
+        new_id: Callable[[], str],
+        taken: Collection[str],
     ) -> None:
         self.is_done = False
         self._place = place
         self._tools = tools
         self._types: dict[str, Mapping[str, str]] | None = None
         self._filter = ContentFilter(self._types_of if tools else None)
-        self._calls = CallFragments(new_id)
+        self._calls = CallFragments(new_id, taken)
         self._blocks: list[list[str] | PartialCall] = []
         self._text: int | None = None
         self._thought: int | None = None

@@ -109,6 +109,7 @@ class ChatEncoder:
         self._key = key
         self._images = images
         self._dropped = dropped
+        self.call_ids: set[str] = set()
         self._seen = 0
         self._waiting: list[dict[str, Any]] = []
         self._comma = b"," if key.has_system else b""
@@ -155,6 +156,7 @@ class ChatEncoder:
         if (details := state.get("reasoning_details")) is not None:
             item["reasoning_details"] = details
         calls = [block for block in content if isinstance(block, ToolCall)]
+        self.call_ids.update(call.id for call in calls)
         if calls:
             extras = self._extras(content, state)
             item["tool_calls"] = [self._call(call, extras.get(call.id)) for call in calls]

@@ -4,7 +4,7 @@ The answer is over at `[DONE]`, or at the end of the body after a finish reason.
 with neither was cut, and what it says is no answer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,18 +24,20 @@ class ChatStream:
     """Feed it the body; it gives chunks. Nothing follows the `Finish`, and there is always one.
 
     `tools` are those of the request: with them, calls that leaked into the content are read back.
-    `request_id`, when the response's head names one, goes into failures.
+    `taken` are the ids of the calls before this answer. `request_id`, when the response's head
+    names one, goes into failures.
     """
 
     def __init__(
         self,
         place: Place,
         tools: Sequence[ToolSchema] = (),
+        taken: Collection[str] = (),
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
         self.request_id: str | None = None
         self._place = place
-        self._answer = ChatAnswer(place, tools, new_id)
+        self._answer = ChatAnswer(place, tools, new_id, taken)
         self._body = BodyReader()
         self._pending = b""
 

@@ -111,7 +111,7 @@ class Endpoint:
     async def http(self) -> "Http":
         """The connections; made on first use."""
         if self._http is None:
-            made = await anyio.to_thread.run_sync(self._connections)
+            made = await anyio.to_thread.run_sync(self._connections, abandon_on_cancel=True)
             self._http = self._http or made
         return self._http
 
@@ -127,7 +127,7 @@ class Endpoint:
         http = await self.http()
         await http.warm()
         # A failure is explained with patterns that take milliseconds to compile.
-        await anyio.to_thread.run_sync(_load_failures)
+        await anyio.to_thread.run_sync(_load_failures, abandon_on_cancel=True)
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -41,6 +41,11 @@ _NO_MODEL: Final = re.compile(
     r"|no endpoints found|deploymentnotfound|not_found_error model:",
     re.IGNORECASE,
 )
+_FILTERED: Final = re.compile(
+    r"content[ _]filter|content[ _]policy|content management policy|content exists risk"
+    r"|data_inspection_failed|responsibleai",
+    re.IGNORECASE,
+)
 _LATER: Final = re.compile(
     r"overload|unavailable|server[ _]?error|internal|bad gateway|upstream|provider returned"
     r"|capacity|try again",
@@ -60,6 +65,7 @@ ADVICE: Final[Mapping[str, str]] = {
     "TIMEOUT": "Try again, or raise `idle_timeout_s` for [providers.{provider}].",
     "CONTEXT_WINDOW_EXCEEDED": "Run /compact, or start a new session.",
     "MODEL_NOT_FOUND": "Choose another model{models}.",
+    "CONTENT_FILTER": "Rephrase the request, or choose another model.",
     "TOO_LARGE": "Remove large attachments, run /compact, or start a new session.",
     "NO_PATH": "Check `base_url` for [providers.{provider}]: {base}.",
     "TRANSPORT": "Check the network, the proxy settings and `base_url`: {base}.",
@@ -136,6 +142,8 @@ def code_of(status: int | None, said: Complaint, has_delay: bool = False) -> str
         return "CONTEXT_WINDOW_EXCEEDED"
     if status in (None, 400, 404, 422) and _NO_MODEL.search(text):
         return "MODEL_NOT_FOUND"
+    if status in (None, 400, 422) and _FILTERED.search(text):
+        return "CONTENT_FILTER"
     if status is None:
         return _code_of_words(text)
     if status in (400, 413, 422):
@@ -170,6 +178,7 @@ _WHAT: Final[Mapping[str, str]] = {
     "TIMEOUT": "{provider} did not answer in time",
     "CONTEXT_WINDOW_EXCEEDED": "the conversation is longer than {model} can read",
     "MODEL_NOT_FOUND": "{provider} has no model {model}",
+    "CONTENT_FILTER": "the content filter of {provider} refused the request",
     "TOO_LARGE": "the request is too large for {provider}",
     "NO_PATH": "there is nothing at this address of {provider}",
     "INVALID_REQUEST": "{provider} refused the request",
@@ -182,7 +191,7 @@ def _kind(code: str, status: int | None) -> str:
             return "FORBIDDEN"
         case "INVALID_REQUEST", 413:
             return "TOO_LARGE"
-        case "HTTP_404", _:
+        case "HTTP_404" | "HTTP_301" | "HTTP_302" | "HTTP_307" | "HTTP_308", _:
             return "NO_PATH"
         case _:
             return code

@@ -94,7 +94,10 @@ class Http:
 
     async def warm(self) -> None:
         """Build the client and, for https, the TLS context. Never fails, no network."""
-        await self._ready()
+        try:
+            await self._ready()
+        except Exception:  # noqa: BLE001 - the border: the first call will say what is wrong
+            return
 
     @asynccontextmanager
     async def post(
@@ -107,8 +110,8 @@ class Http:
         Raises:
             LlmError: `TIMEOUT`, `TRANSPORT`.
         """
-        client = await self._ready()
         try:
+            client = await self._ready()
             request = client.build_request("POST", url, content=body, headers=dict(headers))
             response = await client.send(request, stream=True)
         except Exception as exc:
@@ -120,8 +123,8 @@ class Http:
 
     async def get(self, url: str, headers: Mapping[str, str], timeout_s: float) -> bytes | None:
         """The body of a successful answer; `None` when there is none in time."""
-        client = await self._ready()
         try:
+            client = await self._ready()
             with anyio.fail_after(timeout_s):
                 response = await client.get(url, headers=dict(headers))
         except Exception:  # noqa: BLE001 - the border: what is asked here is never essential

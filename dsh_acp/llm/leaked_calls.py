@@ -39,27 +39,22 @@ MARKUPS: Final = (
     Markup("<invoke name=", ("</invoke>",)),
 )
 
-_DSML: Final = re.compile(r"(</?)[｜|]+\s*DSML\s*[｜|]+\s*")
-_INVOKE: Final = re.compile(r"<invoke\s+name=\"([^\"]+)\"\s*>(.*?)</invoke>", re.DOTALL)
-_PARAMETER: Final = re.compile(
-    r"<parameter\s+name=\"([^\"]+)\"(?:\s+string=\"(true|false)\")?\s*>(.*?)</parameter>", re.DOTALL
+# Texts, compiled when a leaked call is first read: starting up must not pay for them.
+_DSML: Final = r"(</?)[｜|]+\s*DSML\s*[｜|]+\s*"
+_INVOKE: Final = r"(?s)<invoke\s+name=\"([^\"]+)\"\s*>(.*?)</invoke>"
+_PARAMETER: Final = (
+    r"(?s)<parameter\s+name=\"([^\"]+)\"(?:\s+string=\"(true|false)\")?\s*>(.*?)</parameter>"
 )
-_FUNCTION: Final = re.compile(r"<function=([^>\s]+)>(.*?)</function>", re.DOTALL)
-_FUNCTION_PARAMETER: Final = re.compile(
-    r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>()", re.DOTALL
+_FUNCTION: Final = r"(?s)<function=([^>\s]+)>(.*?)</function>"
+_FUNCTION_PARAMETER: Final = r"(?s)<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>()"
+_ARGUMENT: Final = r"(?s)<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>()"
+_DEEPSEEK: Final = (
+    r"(?s)<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?\s*([^<\s]+?)\s*(?:<｜tool▁sep｜>|\n)"
+    r"\s*(?:```json\s*)?(.*?)(?:\s*```)?\s*<｜tool▁call▁end｜>"
 )
-_ARGUMENT: Final = re.compile(
-    r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>()", re.DOTALL
-)
-_DEEPSEEK: Final = re.compile(
-    r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?\s*([^<\s]+?)\s*(?:<｜tool▁sep｜>|\n)"
-    r"\s*(?:```json\s*)?(.*?)(?:\s*```)?\s*<｜tool▁call▁end｜>",
-    re.DOTALL,
-)
-_KIMI: Final = re.compile(
-    r"<\|tool_call_begin\|>\s*(?:functions\.)?([^<\s]+?)(?::\d+)?\s*"
-    r"<\|tool_call_argument_begin\|>\s*(.*?)\s*<\|tool_call_end\|>",
-    re.DOTALL,
+_KIMI: Final = (
+    r"(?s)<\|tool_call_begin\|>\s*(?:functions\.)?([^<\s]+?)(?::\d+)?\s*"
+    r"<\|tool_call_argument_begin\|>\s*(.*?)\s*<\|tool_call_end\|>"
 )
 
 
@@ -76,15 +71,15 @@ def read(text: str, types_of: Callable[[str], Mapping[str, str] | None]) -> list
     `types_of` gives the JSON types of a tool's parameters, `None` for a tool that does not exist:
     where the markup does not say so itself, they decide which values are text.
     """
-    text = _DSML.sub(r"\1", text)
+    text = re.sub(_DSML, r"\1", text)
     found: list[Leaked] = []
     for pattern in (_DEEPSEEK, _KIMI):
-        found += [Leaked(name, arguments) for name, arguments in pattern.findall(text)]
-    for name, body in _INVOKE.findall(text):
-        parameters = [(key, value, mark) for key, mark, value in _PARAMETER.findall(body)]
+        found += [Leaked(name, arguments) for name, arguments in re.findall(pattern, text)]
+    for name, body in re.findall(_INVOKE, text):
+        parameters = [(key, value, mark) for key, mark, value in re.findall(_PARAMETER, body)]
         found.append(_call(name, parameters, types_of))
-    for name, body in _FUNCTION.findall(text):
-        found.append(_call(name, _FUNCTION_PARAMETER.findall(body), types_of))
+    for name, body in re.findall(_FUNCTION, text):
+        found.append(_call(name, re.findall(_FUNCTION_PARAMETER, body), types_of))
     if not found and (inner := re.fullmatch(r"\s*<tool_call>(.*)</tool_call>\s*", text, re.DOTALL)):
         found += _inner(inner[1], types_of)
     return found
@@ -97,7 +92,7 @@ def _inner(text: str, types_of: Callable[[str], Mapping[str, str] | None]) -> li
         name = text.partition("<arg_key>")[0].strip()
         if not re.fullmatch(r"[\w.\-]+", name):
             return []
-        return [_call(name, _ARGUMENT.findall(text), types_of)]
+        return [_call(name, re.findall(_ARGUMENT, text), types_of)]
     if not isinstance(value, dict):
         return []
     body = cast("dict[str, Any]", value)

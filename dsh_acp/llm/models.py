@@ -2,6 +2,9 @@
 
 Later sources win field by field, and what no source knows stays unknown. Prices and efforts of the
 catalogue hold at the vendor's own endpoint only; a gateway has its own.
+
+Why an endpoint's word on vision does not count: whether images are sent decides the bytes of a
+request, and those must be the same in an audit that asks no endpoint. Settings can say it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -141,7 +144,6 @@ def _filled(info: ModelInfo, found: ModelInfo) -> ModelInfo:
         name=info.name if info.name != info.id else found.name,
         context_window=found.context_window or info.context_window,
         max_output=found.max_output or info.max_output,
-        vision=found.vision or info.vision,
         efforts=found.efforts or info.efforts,
         price=found.price or info.price,
     )
@@ -200,13 +202,11 @@ def _listed(item: Any) -> ModelInfo | None:
     windows = [body.get(key) for key in ("context_length", "max_model_len", "context_window")]
     windows += [body.get("max_input_tokens"), top.get("context_length"), meta.get("n_ctx")]
     outputs = [body.get("max_output_tokens"), top.get("max_completion_tokens")]
-    modalities = _dict(body, "architecture").get("input_modalities") or ()
     return ModelInfo(
         id=id,
         name=name if isinstance(name, str) and name else id,
         context_window=_first_count(windows),
         max_output=_first_count(outputs),
-        vision="image" in modalities or body.get("supports_image_in") is True,
         price=_price(_dict(body, "pricing")),
     )
 

@@ -105,7 +105,8 @@ class ChatProvider:
     async def stream(self, request: Request, body: Body) -> AsyncGenerator[Sequence[Chunk]]:
         model = request.config.model
         place = self.endpoint.place(model, [info.id for info in self.models()])
-        decoder = ChatStream(place, request.header.tools or ())
+        taken = self._bodies.call_ids(request)
+        decoder = ChatStream(place, request.header.tools or (), taken)
         try:
             headers = self._key_header()
         except LlmError as error:

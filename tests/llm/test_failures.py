@@ -74,7 +74,9 @@ STATUSES: list[tuple[int, Any, str, str]] = [
     (503, "", "SERVER", "Try again in a moment"),
     (529, error("Overloaded", type="overloaded_error"), "SERVER", "deepseek is overloaded"),
     (418, error("teapot"), "HTTP_418", "teapot"),
-    (307, "", "HTTP_307", "HTTP 307"),
+    (307, "", "HTTP_307", "base_url"),
+    (400, error("Content Exists Risk"), "CONTENT_FILTER", "Rephrase"),
+    (400, error("flagged", code="content_filter"), "CONTENT_FILTER", "Rephrase"),
     (
         500,
         {"error": {"message": "Provider returned error", "metadata": {"raw": "upstream"}}},

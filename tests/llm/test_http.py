@@ -250,6 +250,29 @@ async def test_a_proxy_of_the_environment_is_used_but_not_for_this_machine(
         await near.aclose()
 
 
+async def test_certificates_that_are_not_there_fail_the_call_and_not_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/cert.pem")
+    p = provider("https://api.example.invalid")
+    with anyio.fail_after(10):
+        await p.warm()
+        assert failure(await collect(p, hello(p))).code == "TRANSPORT"
+        await p.aclose()
+
+
+async def test_whatever_the_endpoint_does_each_call_ends_in_one_finish() -> None:
+    script = [{"behavior": "random", "repeat": 0, "chunk_delay_ms": 0}]
+    with FakeLlm(script, seed=11) as fake, anyio.fail_after(20):
+        p = provider(fake.url, idle_timeout_s=0.1)
+        for _ in range(60):
+            chunks = await collect(p, hello(p))
+            assert [type(chunk) for chunk in chunks].count(Finish) == 1
+            assert isinstance(chunks[-1], Finish)
+        await p.aclose()
+        assert len({item.behavior for item in fake.requests}) > 5
+
+
 async def test_a_stream_without_a_key_fails_in_words() -> None:
     p = provider("https://api.example.invalid", "deepseek", api_key=None)
     found = failure(await collect(p, hello(p)))

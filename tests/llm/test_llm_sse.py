@@ -49,7 +49,7 @@ def test_events_are_read_at_every_split(text: str, expected: list[Event]) -> Non
         assert decode([body[:at], body[at:]]) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(
     st.lists(st.sampled_from(LINES)),
     st.lists(st.integers(0, 60), max_size=8),

@@ -214,7 +214,6 @@ LISTINGS: list[tuple[Any, list[ModelInfo]]] = [
                     "id": "v/e",
                     "name": "E",
                     "context_length": 10,
-                    "architecture": {"input_modalities": ["text", "image"]},
                     "top_provider": {"max_completion_tokens": 3},
                     "pricing": {
                         "prompt": "0.000001",
@@ -224,7 +223,7 @@ LISTINGS: list[tuple[Any, list[ModelInfo]]] = [
                 }
             ]
         },
-        [ModelInfo("v/e", "E", 10, 3, vision=True, price=Price(1.0, 2.0, 0.1))],
+        [ModelInfo("v/e", "E", 10, 3, price=Price(1.0, 2.0, 0.1))],
     ),
     (
         {"data": [{"id": "f", "pricing": {"prompt": "-1", "completion": "2"}}]},
