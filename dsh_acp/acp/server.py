@@ -36,6 +36,9 @@ def serve(flags: Flags | None = None) -> int:
         output.close()
         return 0
 
+    # Loading the agent takes longer than an editor that leaves at once should wait.
+    lines.listen(unwanted=lambda: None if first else os._exit(0))
+
     from dsh_acp.acp import connection
 
     connection.run(flags or Flags(), lines, output, first, early.client if early else None)

@@ -122,6 +122,9 @@ class Input:
     def __init__(self, fd: int, limit: int = MAX_LINE) -> None:
         self._fd: Final = fd
         self._splitter: Final = LineSplitter(limit)
+        self._started: Final = threading.Event()
+        self._deliver: Callable[[list[bytes | Overlong]], None] = lambda _: None
+        self._over: Callable[[], None] = lambda: None
         self.ended = False
 
     def read(self) -> list[bytes | Overlong]:
@@ -142,23 +145,35 @@ class Input:
         self.ended = True
         return self._splitter.end()
 
+    def listen(self, unwanted: Callable[[], None]) -> None:
+        """Read on in a daemon thread; what arrives waits there until `start`.
+
+        `unwanted` is called, in that thread, when the stream ends with nothing waiting and no
+        `start` so far.
+        """
+        threading.Thread(target=self._listen, args=(unwanted,), name="stdin", daemon=True).start()
+
     def start(
         self, deliver: Callable[[list[bytes | Overlong]], None], ended: Callable[[], None]
     ) -> None:
-        """Read on in a daemon thread; both callables are called there.
+        """Hand over what arrives; both callables are called in the reading thread.
 
         `deliver` may block, which stops reading: that is the backpressure. Any exception from it
         ends the thread.
         """
+        self._deliver, self._over = deliver, ended
+        self._started.set()
 
-        def run() -> None:
-            while not self.ended:
-                lines = self._next()
-                if lines:
-                    deliver(lines)
-            ended()
-
-        threading.Thread(target=run, name="stdin", daemon=True).start()
+    def _listen(self, unwanted: Callable[[], None]) -> None:
+        while not self.ended:
+            lines = self._next()
+            if lines:
+                self._started.wait()
+                self._deliver(lines)
+        if not self._started.is_set():
+            unwanted()
+        self._started.wait()
+        self._over()
 
 
 # ---------------------------------------------------------------- writing

@@ -69,7 +69,9 @@ async def main(source: int, sink: int) -> None:
     done = anyio.Event()
     async with anyio.create_task_group() as tasks:
         peer.start(tasks)
-        stdio.Input(source).start(
+        lines = stdio.Input(source)
+        lines.listen(unwanted=lambda: None)
+        lines.start(
             lambda lines: from_thread.run_sync(peer.feed, lines, token=token),
             lambda: from_thread.run_sync(done.set, token=token),
         )
