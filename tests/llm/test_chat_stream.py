@@ -53,7 +53,7 @@ def run(pieces: Sequence[bytes]) -> list[Chunk]:
 
 
 def check_grammar(chunks: Sequence[Chunk]) -> None:
-    """The grammar of `reference/core.md` 5.5."""
+    """Blocks begin, grow and end; usage at most once; a finish last."""
     kinds = {
         TextDelta: "text",
         ReasoningDelta: "reasoning",
