@@ -25,6 +25,8 @@ class Voice:
         self._routes: Final = routes
         self._client: Final = client
         self._told: list[dict[str, Any]] = []
+        self._chosen: tuple[str, ...] = ()
+        self._choosable: object = None
         self._is_hushed = False
         self._held: list[Update] = []
         self._numbers: Final = count()
@@ -45,6 +47,11 @@ class Voice:
 
     def changes(self) -> bytes:
         """The updates that tell of choices the client has not been told of."""
+        session, known = self._session, self._routes.known()
+        chosen = (session.preset, session.model, session.effort or "")
+        if chosen == self._chosen and known is self._choosable:
+            return b""
+        self._chosen, self._choosable = chosen, known
         before, now = self._told, self.choices()
         if before == now:
             return b""
