@@ -138,7 +138,7 @@ def _play(arguments: argparse.Namespace) -> int:
     )
     as_json = getattr(arguments, "json", False)
     started = time.monotonic()
-    one = partial(run, options=options)
+    one = partial(_at_level, options=options, level=getattr(arguments, "level", "full"))
     first_failure = getattr(arguments, "first_failure", False)
     jobs = _jobs(options)
     results = anyio.run(run_all, scenarios, one, jobs, _reporter(as_json), first_failure)
@@ -146,6 +146,19 @@ def _play(arguments: argparse.Namespace) -> int:
     if as_json:
         return 0 if all(result.ok for result in results) and not extra else 1
     return _summary(results, extra, time.monotonic() - started)
+
+
+async def _at_level(scenario: Scenario, options: Options, level: str) -> Result:
+    """Check one scenario, ours or of the other harness."""
+    from dsh_acp.snapshot import foreign, levels
+
+    if level == "log":
+        return await levels.check_log(scenario)
+    is_foreign = options.mode == "check" and foreign.is_foreign(scenario)
+    if level == "projection":
+        check = foreign.check_foreign_projection if is_foreign else levels.check_projection
+        return await check(scenario)
+    return await (foreign.run_foreign if is_foreign else run)(scenario, options)
 
 
 def _jobs(options: Options) -> int:
@@ -157,7 +170,10 @@ def _whole(
     folder: Path, scenarios: Sequence[Scenario], options: Options, keyword: str
 ) -> list[str]:
     """Guards and index of the whole folder, when the whole folder was played."""
-    if keyword or options.agent is not None or scenarios[0].folder == folder:
+    from dsh_acp.snapshot.foreign import is_foreign
+
+    is_part = keyword or options.agent is not None or scenarios[0].folder == folder
+    if is_part or is_foreign(scenarios[0]):
         return []
     if options.mode != "check":
         catalogue.write_index(folder, scenarios)

@@ -23,6 +23,10 @@ from dsh_acp.snapshot.steps import Initialize, Load, Restart, Resume
 Json: TypeAlias = dict[str, Any]
 SHOWN: Final = 5
 
+_CWD: Final = "/acp-snap/cwd"
+_HOME: Final = "/acp-snap/home"
+"""Where a log that is only read is taken to have been: cards need absolute paths."""
+
 _DERIVED: Final = frozenset(
     (
         "agent_message_chunk",
@@ -76,6 +80,8 @@ def _not_derivable(scenario: Scenario) -> str:
     for step in scenario.input.steps:
         if isinstance(step, Load | Resume | Restart):
             return "shows a session more than once"
+        if isinstance(step, Initialize) and (step.capabilities or {}).get("terminal"):
+            return "shows output in the editor's own terminal"
     return ""
 
 
@@ -85,15 +91,21 @@ def _is_derived(frame: Json, sid: str) -> bool:
         return False
     if update.get("status") == "in_progress" and "title" not in update:
         return False  # that a call runs is not a fact of the log
-    return not str(update.get("messageId", "")).startswith("note-")
+    return _BESIDE.fullmatch(str(update.get("messageId", ""))) is None
 
 
-_ID: Final = re.compile(rb"\{\{id\.\d+\}\}")
+_BESIDE: Final = re.compile(r"[a-z]+-\d+")
+"""Ids of messages that are shown beside the log."""
+
+_ID: Final = re.compile(rb"\{\{(?:id|log)\.\d+\}\}")
 
 
 def _canonical(frames: Sequence[Any]) -> list[bytes]:
     """Frames as text, ids numbered anew: a part of a transcript has other first appearances."""
-    text = b"\n".join(Normaliser("").frames(map(jsontext.encode, frames)))
+    for frame in frames:
+        frame["params"]["update"].pop("cost", None)  # prices are the catalogue's, not the log's
+    table = Normaliser(_CWD, _HOME)
+    text = b"\n".join(table.frames(map(jsontext.encode, frames)))
     numbers: dict[bytes, bytes] = {}
 
     def number(match: re.Match[bytes]) -> bytes:
@@ -112,7 +124,10 @@ def _derive(scenario: Scenario, lines: Sequence[bytes]) -> Iterator[Json]:
     from dsh_acp.log.load import load_fixture
     from dsh_acp.tools import catalog
 
-    log = load_fixture(join(list(lines)))
+    # Ids of the log must not be taken for those that this transcript numbers itself.
+    text = join(list(lines)).replace(b"{{id.", b"{{log.")
+    text = text.replace(b"{{cwd}}", _CWD.encode()).replace(b"{{home}}", _HOME.encode())
+    log = load_fixture(text)
     sid = log.header.id
     tools = catalog.builtin(load(environ={}))
     projection = Projection(sid, log.header.cwd or "", tools, lambda provider, model: None)
