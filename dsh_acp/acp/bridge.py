@@ -324,16 +324,21 @@ class Bridge:
 
     async def _admit(self, call: Call, conversation: Conversation, params: requests.Prompt) -> Any:
         command = slash.recognise(content.text_of(params.prompt))
-        if command is not None:
+        if command is not None and not conversation.session.commands.is_skill(command[0]):
             message = await slash.run(conversation, *command)
             if message is None:
                 return {"stopReason": "end_turn"}
         else:
             message = await self._read(conversation, params)
+        conversation.submit(call, message, steer=self._is_steering(params))
+        assert self._tasks is not None
+        # Looking at folders is for later than the request, which is on its way by then.
+        self._tasks.start_soon(self._tell_commands, conversation)
+        return DEFERRED
+
+    async def _tell_commands(self, conversation: Conversation) -> None:
         if slash.has_changed(conversation):
             conversation.write(slash.announcement(conversation))
-        conversation.submit(call, message, steer=self._is_steering(params))
-        return DEFERRED
 
     async def _read(self, conversation: Conversation, params: requests.Prompt) -> Message:
         if content.is_plain(params.prompt):

@@ -11,6 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from dsh_acp.tools import frontmatter
+
 FOLDERS: Final = (".agents/commands", ".claude/commands")
 _MAX_BYTES: Final = 64 * 1024
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
@@ -78,7 +80,7 @@ def load(cwd: str) -> dict[str, CommandFile]:
 
 def parse(name: str, text: str) -> CommandFile | None:
     """The command in the text of a file; `None` when there is no template in it."""
-    fields, body = _frontmatter(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    fields, body = frontmatter.split(text)
     template = body.strip()
     if not template:
         return None
@@ -88,17 +90,3 @@ def parse(name: str, text: str) -> CommandFile | None:
 
 def _first_line(template: str) -> str:
     return template.split("\n", 1)[0].lstrip("# ").strip()
-
-
-def _frontmatter(text: str) -> tuple[dict[str, str], str]:
-    if not text.startswith("---\n"):
-        return {}, text
-    head, found, body = text[4:].partition("\n---")
-    if not found:
-        return {}, text
-    fields: dict[str, str] = {}
-    for line in head.split("\n"):
-        key, colon, value = line.partition(":")
-        if colon and not key.startswith((" ", "\t", "#")):
-            fields[key.strip().lower()] = value.strip().strip("\"'")
-    return fields, body.split("\n", 1)[1] if "\n" in body else ""

@@ -15,6 +15,7 @@ from dsh_acp.errors import DshError, chain
 from dsh_acp.log.plugin_payloads import CommandDone, CommandRun
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import UNSET, Message, Text, new_id
+from dsh_acp.tools.skills import Shelf
 
 _log = logging.getLogger(__name__)
 
@@ -58,23 +59,37 @@ def prompt(text: str) -> Message:
 class Commands:
     """The commands of one session."""
 
-    def __init__(self, log: SessionLog, cwd: str, builtin: Mapping[str, Command]) -> None:
+    def __init__(
+        self, log: SessionLog, cwd: str, builtin: Mapping[str, Command], shelf: Shelf
+    ) -> None:
         self._log = log
         self._cwd = cwd
         self._builtin = builtin
+        self._shelf = shelf
 
     def list(self) -> list[CommandInfo]:
-        """Every command by name; the project's files are read anew each time."""
+        """Every command and skill by name; the project's files are read anew each time."""
         found = {name: command.info for name, command in self._builtin.items()}
         for name, file in command_files.load(self._cwd).items():
             found.setdefault(name, CommandInfo(name, file.description, file.hint))
+        for skill in self._shelf.skills().values():
+            if skill.for_user:
+                found.setdefault(skill.name, CommandInfo(skill.name, skill.description))
         return [found[name] for name in sorted(found)]
+
+    def is_skill(self, name: str) -> bool:
+        """Whether `/name` stands for a skill, so that the whole line is a prompt."""
+        skill = self._shelf.skills().get(name)
+        is_command = name in self._builtin or name in command_files.load(self._cwd)
+        return skill is not None and skill.for_user and not is_command
 
     async def run(self, name: str, args: str = "") -> CommandResult:
         """Run a command with the rest of its line.
 
         An unknown name, or a failure, is a result with `is_error`. Only cancellation is raised.
         """
+        if self.is_skill(name):
+            return CommandResult(prompt=prompt(f"/{name} {args}".strip()))
         command = self._builtin.get(name)
         file = None if command is not None else command_files.load(self._cwd).get(name)
         if command is None and file is None:

@@ -12,7 +12,7 @@ import anyio
 from msgspec import Struct
 
 from dsh_acp import errors
-from dsh_acp.agent import hooks, policy
+from dsh_acp.agent import hooks, instructions, policy
 from dsh_acp.agent.activity import Activity
 from dsh_acp.agent.hooks import Accept, Allow, Ask, Deny, Finished, Refuse, ToolUse, Verdict
 from dsh_acp.agent.parts import Parts
@@ -59,6 +59,7 @@ class Slot:
         self.refusal = refusal
         self.is_parallel = parallel
         self.seq = -1
+        self.intent: Intent | None = None
         self.result: Result | None = None
         self.is_committed = False
         self.done = anyio.Event()
@@ -131,6 +132,8 @@ class Execution:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._told: dict[str, str] = {}
+        self._told_at = 0
 
     def resolve(self, turn: int, step: int, call: ToolCall) -> Slot:
         """The tool and its arguments; a call that cannot run comes with its refusal."""
@@ -175,7 +178,7 @@ class Execution:
         self, slot: Slot, tool: Tool, verdict: Verdict, activity: Activity
     ) -> Result | None:
         parts = self._parts
-        intent = tool.intent(slot.args, parts.options.cwd)
+        intent = slot.intent = tool.intent(slot.args, parts.options.cwd)
         parts.folds.catch_up()
         ruled = policy.rule(
             slot.use.name, intent, parts.policy, parts.options.roots, parts.services.confined
@@ -266,7 +269,27 @@ class Execution:
                     concludes_turn=result.concludes_turn,
                 )
             contexts.extend(answer.contexts)
+        if not result.is_error:
+            contexts.extend(self._instructions(slot))
         return result, contexts
+
+    def _instructions(self, slot: Slot) -> list[Message]:
+        """The instructions of the sub-folders that the call has entered."""
+        parts = self._parts
+        intent = slot.intent
+        if intent is None or intent.effect not in ("read", "write") or not intent.paths:
+            return []
+        parts.folds.catch_up()
+        if self._told_at != parts.seen.lost_instructions:
+            self._told.clear()
+            self._told_at = parts.seen.lost_instructions
+        found: list[Message] = []
+        for path in intent.paths:
+            seen = {**self._told, **parts.seen.nested}
+            found += instructions.on_the_way(parts.options.roots[0], path, seen)
+            for message in found:
+                self._told.update(instructions.seen_in(message.source) or {})
+        return found
 
     def _from_exception(self, exc: Exception) -> Result:
         if not self._parts.log.writable:

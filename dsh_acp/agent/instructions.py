@@ -1,7 +1,8 @@
 """The project's own instructions: AGENTS.md, or CLAUDE.md where there is none.
 
 They reach the model as one logged message at the first step, and again with a notice when the
-file has changed since the model last saw it, or when compaction removed it from sight.
+file has changed since the model last saw it, or when compaction removed it from sight. Those of a
+sub-folder follow the first call that reads or changes a file in it.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ _INTRODUCTION: Final = (
 )
 _CHANGED: Final = "The project's instructions have changed. These replace the earlier ones."
 _REMOVED: Final = "The project's instructions ({path}) are gone; the earlier ones no longer apply."
+_BELOW: Final = "These instructions hold for everything in {folder}/, beside the project's own."
+_CHANGED_BELOW: Final = "The instructions for {folder}/ have changed; these replace the earlier."
 _CUT: Final = "[The file is longer; only its first {limit} bytes are shown.]"
 
 
@@ -79,6 +82,41 @@ def owed(found: Instructions | None, seen: "Mapping[str, str] | None") -> Messag
         f"Instructions from: {found.path}\n\n{found.text}\n</system-reminder>"
     )
     return _message(body, changes, not seen)
+
+
+def on_the_way(root: str, path: str, seen: Mapping[str, str]) -> list[Message]:
+    """Messages for the instruction files between `root` and a file below it, outermost first.
+
+    Both paths have their symlinks resolved; `seen` maps what the model has been told to digests.
+    """
+    messages: list[Message] = []
+    try:
+        folders = Path(path).parent.relative_to(root).parts
+    except ValueError:
+        return []
+    for depth in range(1, len(folders) + 1):
+        folder = "/".join(folders[:depth])
+        found = load(f"{root}/{folder}")
+        if found is None or not Path(root, folder, found.path).resolve().is_relative_to(root):
+            continue
+        name = f"{folder}/{found.path}"
+        if seen.get(name) == found.digest:
+            continue
+        changes = [
+            {
+                "action": "set",
+                "scope": f"{folder}\0{found.path}",
+                "path": name,
+                "digest": found.digest,
+            }
+        ]
+        said = _CHANGED_BELOW if name in seen else _BELOW
+        text = (
+            f"<system-reminder>\n{said.format(folder=folder)}\n\n"
+            f"Instructions from: {name}\n\n{found.text}\n</system-reminder>"
+        )
+        messages.append(_message(text, changes, False))
+    return messages
 
 
 def _message(text: str, changes: list[dict[str, Any]], baseline: bool) -> Message:

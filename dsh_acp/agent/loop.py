@@ -13,7 +13,7 @@ import anyio
 from msgspec import Struct
 
 from dsh_acp import errors
-from dsh_acp.agent import hooks, instructions, surroundings
+from dsh_acp.agent import hooks, instructions, skill_catalogue, surroundings
 from dsh_acp.agent.activity import Activity
 from dsh_acp.agent.calls import Calls
 from dsh_acp.agent.hooks import (
@@ -163,7 +163,7 @@ class Loop:
         parts.options.settle(has_prompt=has_prompt)
         assembly = _Assembly(*self._prompt.of(parts.services.tools))
         # What surrounds the session is told along with something, and is no reason for a step.
-        proposed = (*claimed, *self._contexts()) if claimed or must_run else claimed
+        proposed = (*claimed, *self._contexts(claimed)) if claimed or must_run else claimed
 
         async def default() -> Enter | Reject:
             return Enter(proposed)
@@ -174,15 +174,19 @@ class Loop:
         await activity.check()
         return decision, assembly
 
-    def _contexts(self) -> list[Message]:
+    def _contexts(self, claimed: Sequence[Message]) -> list[Message]:
         parts = self._parts
         parts.folds.catch_up()
         options = parts.options
-        found = surroundings.parts(options.cwd, options.additional_directories, options.preset)
-        owed = [surroundings.project(found, parts.seen.snapshot)]
+        around = surroundings.parts(options.cwd, options.additional_directories, options.preset)
+        owed = [surroundings.project(around, parts.seen.snapshot)]
         if self._instructions_told != parts.seen.lost_instructions:
             owed.append(instructions.owed(instructions.load(options.cwd), parts.seen.instructions))
             self._instructions_told = parts.seen.lost_instructions
+        if "skill" in parts.services.tools:
+            found = parts.shelf.skills()
+            owed.append(skill_catalogue.owed(found, parts.seen.skills))
+            owed += skill_catalogue.invoked(claimed, found)
         return [message for message in owed if message is not None]
 
     # ------------------------------------------------------------ a step

@@ -17,6 +17,7 @@ from dsh_acp.agent.services import LiveOutput, Services
 from dsh_acp.agent.titles import TitleFold
 from dsh_acp.agent.usage import UsageFold
 from dsh_acp.log.session_log import SessionLog
+from dsh_acp.tools.skills import Shelf
 
 
 class Parts(Struct, frozen=True, kw_only=True, eq=False):
@@ -34,6 +35,7 @@ class Parts(Struct, frozen=True, kw_only=True, eq=False):
     seen: SeenFold
     titles: TitleFold
     usage: UsageFold
+    shelf: Shelf
     spill_dir: str
     show: Callable[[LiveOutput], None]
     tool_state: dict[str, Any] = field(default_factory=dict[str, Any])

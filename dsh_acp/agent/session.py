@@ -36,6 +36,7 @@ from dsh_acp.errors import DshError, LogError, PromptError
 from dsh_acp.llm.provider import Price
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import Message
+from dsh_acp.tools.skills import Shelf
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -68,7 +69,9 @@ class Session:
             (self.compaction.pre_step,),
             (self.compaction.request_error, self._retries.request_error),
         )
-        self.commands: Final = Commands(self.log, options.cwd, Builtin(self).all())
+        self.commands: Final = Commands(
+            self.log, options.cwd, Builtin(self).all(), self.parts.shelf
+        )
         self.parts.folds.catch_up()
 
     def _assemble(self, services: Services, options: SessionOptions) -> Parts:
@@ -95,6 +98,7 @@ class Session:
             seen=folds.add(SeenFold()),
             titles=folds.add(TitleFold()),
             usage=folds.add(UsageFold(price)),
+            shelf=Shelf(options.cwd, services.settings.config_dir),
             spill_dir=str(services.settings.home / "output" / self.log.header.id),
             show=self._show,
         )

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from dsh_acp import jsontext
 from dsh_acp.errors import ToolError
 from dsh_acp.tools.argument_rules import Arguments, filled, list_as_text, positive, rule, said
-from dsh_acp.tools.talk_arguments import AskUserQuestion, ExitPlanMode
+from dsh_acp.tools.talk_arguments import AskUserQuestion, ExitPlanMode, LoadSkill
 
 MAX_LINES: Final = 2000
 MAX_WAIT_MS: Final = 600_000
@@ -278,6 +278,7 @@ MODELS: Final[Mapping[str, type[Arguments]]] = MappingProxyType(
         "job_output": JobOutput,
         "read": Read,
         "read_image": ReadImage,
+        "skill": LoadSkill,
         "todo_write": TodoWrite,
         "write": Write,
     }

@@ -270,6 +270,11 @@ def _planned(
     return Card(title="Plan review", content=(Text(text(args, "plan")), *content))
 
 
+def _skill(args: Arguments, cwd: str) -> Card:
+    name = text(args, "name")
+    return Card(title=f"Load skill {name}", kind="read", raw_input=name)
+
+
 def _job(title: str, kind: Kind) -> "CallCard":
     def make(args: Arguments, cwd: str) -> Card:
         job = text(args, "job_id") if "{}" in title else ""
@@ -293,6 +298,7 @@ CALLS: Final[Mapping[str, CallCard]] = {
     "job_output": _job("Read output from background task {}", "read"),
     "read": _read,
     "read_image": _read_image,
+    "skill": _skill,
     "todo_write": _todo,
     "write": _write,
 }

@@ -7,6 +7,7 @@ from dsh_acp.tools.files import Edit, Read, Write
 from dsh_acp.tools.jobs import JobKill, JobList, JobOutput
 from dsh_acp.tools.search import Glob, Grep
 from dsh_acp.tools.shell import Bash
+from dsh_acp.tools.skills import LoadSkill
 from dsh_acp.tools.talk import AskUserQuestion, ExitPlanMode
 from dsh_acp.tools.todo import TodoWrite
 from dsh_acp.tools.tool import Tool
@@ -25,6 +26,7 @@ def builtin(settings: Settings) -> dict[str, Tool]:
         JobList(),
         JobOutput(),
         Read(),
+        LoadSkill(settings.config_dir),
         TodoWrite(),
         Write(),
     ]

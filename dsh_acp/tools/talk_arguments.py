@@ -1,4 +1,4 @@
-"""What the tools accept that turn to the person."""
+"""What the tools accept that turn to somebody else: the person, a skill's author."""
 
 from typing import Annotated
 
@@ -70,3 +70,9 @@ class ExitPlanMode(Arguments):
             "and how it will be checked."
         ),
     ]
+
+
+class LoadSkill(Arguments):
+    """Load the instructions of a skill from the catalogue of skills."""
+
+    name: Annotated[str, Field(description="The skill's name, as in the catalogue.")]

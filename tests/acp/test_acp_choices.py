@@ -239,3 +239,20 @@ async def test_the_list_is_told_again_when_it_changes(bench: Bench) -> None:
 def _offered(editor: Editor) -> list[str]:
     update = editor.updates("available_commands_update")[-1]
     return [command["name"] for command in update["availableCommands"]]
+
+
+async def test_a_skill_is_offered_and_its_prompt_keeps_every_block(bench: Bench) -> None:
+    folder = bench.cwd / ".agents/skills/deploy"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\ndescription: Deploys\n---\nDo it.", encoding="utf-8")
+    bench.script(say("Deployed."))
+    async with bench.editor() as editor:
+        await editor.initialize()
+        session = await editor.new()
+        link = {"type": "resource_link", "uri": "file:///x/notes.txt", "name": "notes.txt"}
+        await editor.prompt(session, [{"type": "text", "text": "/deploy now"}, link])
+        (offered,) = editor.updates("available_commands_update")
+        assert {"name": "deploy", "description": "Deploys"} in offered["availableCommands"]
+        sent = bench.model.requests[0].messages
+        assert "notes.txt" in sent[0].text and "/deploy now" in sent[0].text
+        assert "Do it." in sent[-1].text

@@ -56,32 +56,32 @@ class Workbench:
 
     # ------------------------------------------------------------ calls
 
-    async def call(self, name: str, **arguments: Any) -> Outcome:
+    async def call(self, name: str, /, **arguments: Any) -> Outcome:
         tool = self.tools[name]
         return await tool.run(tool.parse(json.dumps(arguments)), self)
 
-    async def text(self, name: str, **arguments: Any) -> str:
+    async def text(self, name: str, /, **arguments: Any) -> str:
         outcome = await self.call(name, **arguments)
         assert not outcome.is_error
         return text_of(outcome.content)
 
-    async def refusal(self, name: str, **arguments: Any) -> ToolError:
+    async def refusal(self, name: str, /, **arguments: Any) -> ToolError:
         with pytest.raises(ToolError) as caught:
             await self.call(name, **arguments)
         return caught.value
 
-    async def preview(self, name: str, **arguments: Any) -> tuple[FileDiff, ...]:
+    async def preview(self, name: str, /, **arguments: Any) -> tuple[FileDiff, ...]:
         tool = self.tools[name]
         return await tool.preview(tool.parse(json.dumps(arguments)), self)
 
-    async def final_card(self, name: str, **arguments: Any) -> Card:
+    async def final_card(self, name: str, /, **arguments: Any) -> Card:
         outcome = await self.call(name, **arguments)
         raw = json.dumps(arguments)
         # What a card is made of goes through the log, as JSON.
         meta = json.loads(json.dumps(outcome.meta))
         return self.tools[name].result_card(raw, outcome.content, False, meta, self.cwd)
 
-    def call_card(self, name: str, **arguments: Any) -> Card:
+    def call_card(self, name: str, /, **arguments: Any) -> Card:
         return self.tools[name].call_card(json.dumps(arguments), self.cwd)
 
     # ------------------------------------------------------------ files
