@@ -207,13 +207,15 @@ class Connection:
             McpError: `UNREACHABLE`, `ENDED` (it may have had effects), `TIMEOUT`, `REFUSED`,
                 `MALFORMED`.
         """
-        limit = CancelScope()
 
-        def step(text: str) -> None:
-            limit.deadline = anyio.current_time() + self._limits.call_s
-            show(text)
+        def ask(wire: "Wire", limit: CancelScope) -> Awaitable[Answer]:
+            def step(text: str) -> None:
+                limit.deadline = anyio.current_time() + self._limits.call_s
+                show(text)
 
-        return await self._within(limit, lambda wire: wire.call(tool, arguments, step))
+            return wire.call(tool, arguments, step)
+
+        return await self._asked(ask)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> Answer:
         """What a prompt says for these arguments.
@@ -221,29 +223,40 @@ class Connection:
         Raises:
             McpError: as `call`.
         """
-        return await self._within(CancelScope(), lambda wire: wire.prompt(name, arguments))
+        return await self._asked(lambda wire, limit: wire.prompt(name, arguments))
 
-    async def _within(self, limit: CancelScope, ask: Callable[["Wire"], Awaitable[T]]) -> T:
+    async def _asked(self, ask: "Callable[[Wire, CancelScope], Awaitable[T]]") -> T:
+        try:
+            return await self._attempt(ask)
+        except McpError as exc:
+            if exc.code != "EXPIRED":
+                raise
+        # Nobody has heard of the request, so it may be made again.
+        return await self._attempt(ask)
+
+    async def _attempt(self, ask: "Callable[[Wire, CancelScope], Awaitable[T]]") -> T:
         life: _Life | None = None
-        limit.deadline = anyio.current_time() + self._limits.call_s
+        limit = CancelScope(deadline=anyio.current_time() + self._limits.call_s)
         try:
             with limit:
                 life, wire = await self._usable()
                 life.waiting.add(limit)
-                answer = await ask(wire)
+                answer = await ask(wire, limit)
                 life.has_answered = True
                 return answer
         except McpError as exc:
-            if exc.code != "ENDED" or life is None:
-                if exc.code == "REFUSED" and life is not None:
-                    life.has_answered = True
+            if life is not None and exc.code in ("REFUSED", "MALFORMED", "EXPIRED"):
+                life.has_answered = True
+            if life is not None and exc.code == "EXPIRED":
+                await life.over.wait()
+            if exc.code != "ENDED":
                 raise McpError(_without_secrets(exc.message, self.settings), code=exc.code) from exc
         finally:
             if life is not None:
                 life.waiting.discard(limit)
         if life is not None and not life.is_usable:
             await life.over.wait()
-            reason = f" ({self._life.reason})" if self._life is life and life.reason else ""
+            reason = f" ({life.reason})" if life.reason else ""
             raise McpError(f"it ended before it answered{reason}", code="ENDED")
         raise McpError(f"it did not answer within {self._limits.call_s:g} s", code="TIMEOUT")
 

@@ -93,6 +93,10 @@ class Link:
         self.http_status = 0
         """The last status that was no success; 0 while there was none."""
 
+    def forget_status(self) -> None:
+        """Whatever HTTP says from now on is about what comes now."""
+        self.http_status = 0
+
     def epitaph(self) -> str:
         """Why it ended, as far as the process or HTTP says; `""` when they do not."""
         found: list[str] = []

@@ -29,7 +29,8 @@ _RESULTS: Final = TypeAdapter[types.CallToolResult | types.InputRequiredResult](
     types.CallToolResult | types.InputRequiredResult
 )
 _PAGES: Final = 100
-_FROM_HTTP: Final = ("Server returned an error response", "Not Found", "Session terminated")
+_NOT_FOUND: Final = 404
+_FROM_HTTP: Final = ("Server returned an error response", "Not Found")
 """What the SDK says for an HTTP status without words of the server's own."""
 
 
@@ -98,17 +99,19 @@ class Wire:
         """What a request is answered.
 
         Raises:
-            McpError: `REFUSED` with the server's words, `ENDED`, `MALFORMED`.
+            McpError: `REFUSED` with the server's words, `ENDED`, `EXPIRED`, `MALFORMED`.
         """
-        self._link.http_status = 0
+        self._link.forget_status()
         try:
             return await request
         except MCPError as exc:
-            closed = exc.code == types.CONNECTION_CLOSED and exc.message == "Connection closed"
-            if closed or exc.message == "Session terminated":
-                # A server that was started anew does not know the session any more.
+            if exc.code == types.CONNECTION_CLOSED and exc.message == "Connection closed":
                 self._stream.end()
                 raise McpError("the connection was closed", code="ENDED") from exc
+            if self._link.http_status == _NOT_FOUND and exc.code != types.METHOD_NOT_FOUND:
+                # A server that was started anew does not know the session; it did nothing.
+                self._stream.end()
+                raise McpError("it was started anew", code="EXPIRED") from exc
             words = exc.message or "it refused without a word"
             if self._link.http_status and words in _FROM_HTTP:
                 words = http_words(self._link.http_status)

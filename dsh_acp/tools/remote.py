@@ -7,7 +7,7 @@ its servers shows what it showed live.
 from collections.abc import Awaitable, Callable, Sequence
 import os
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from anyio import to_thread
 from msgspec import Raw
@@ -68,13 +68,13 @@ class Remote:
             ToolError: `INVALID_ARGS`, they are no JSON object.
         """
         try:
-            found = jsontext.loads(arguments.encode("utf-8", "replace")) if arguments else {}
+            found: Any = jsontext.loads(arguments.encode("utf-8", "replace")) if arguments else {}
         except jsontext.DecodeError as exc:
             text = f"the arguments are not valid JSON: {exc}"
             raise ToolError(text, code="INVALID_ARGS") from exc
         if not isinstance(found, dict):
             raise ToolError("the arguments must be a JSON object", code="INVALID_ARGS")
-        return found
+        return cast(dict[str, Any], found)
 
     def intent(self, args: dict[str, Any], cwd: str) -> Intent:
         """Anything at all; what the server says of it is shown, and not relied upon."""
@@ -144,7 +144,7 @@ def call_card(name: str, arguments: str) -> Card:
     parts = naming.parts(name)
     title = name if parts is None else f"{parts[1]} ({parts[0]})"
     try:
-        shown = jsontext.loads(arguments.encode("utf-8", "replace")) if arguments else {}
+        shown: Any = jsontext.loads(arguments.encode("utf-8", "replace")) if arguments else {}
     except jsontext.DecodeError:
         shown = arguments
     return Card(title=title, kind="other", raw_input=shown)
