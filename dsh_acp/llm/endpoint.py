@@ -156,10 +156,10 @@ class Endpoint:
                 while not decoder.is_done:
                     piece = await _next(answer, decoder)
                     chunks = decoder.end() if piece is None else decoder.feed(piece)
-                    if decoder.is_done and piece is not None:
-                        await answer.drain()
                     if chunks:
                         yield chunks
+                    if decoder.is_done and piece is not None:
+                        await answer.drain()
         except LlmError as error:
             yield decoder.fail(failure_of(error))
 
