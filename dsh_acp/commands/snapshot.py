@@ -185,15 +185,17 @@ def _reporter(as_json: bool):
         sys.stdout.write(jsontext.encode(msgspec.to_builtins(result)).decode() + "\n")
         sys.stdout.flush()
 
+    told: set[str] = set()
+
     def tell(result: Result) -> None:
-        sys.stdout.write(render(result))
+        sys.stdout.write(render(result, told))
         sys.stdout.flush()
 
     return tell_json if as_json else tell
 
 
-def render(result: Result) -> str:
-    """One scenario's result in words."""
+def render(result: Result, told: set[str]) -> str:
+    """One scenario's result in words; what is in `told` already is only mentioned."""
     if result.skipped:
         return f"skip  {result.name}: {result.skipped}\n"
     if result.ok:
@@ -201,6 +203,9 @@ def render(result: Result) -> str:
         return f"ok    {result.name} ({result.seconds:.2f} s){changed}\n"
     lines = [f"FAIL  {result.name} ({result.seconds:.2f} s)"]
     lines += [f"  {problem}" for problem in result.problems]
+    for words in result.strangers:
+        lines.append(f"  {words}" if words not in told else "  another request header, as above")
+        told.add(words)
     lines += [f"  {difference}" for difference in result.differences]
     return "\n".join(lines) + "\n"
 

@@ -320,8 +320,8 @@ class Client:
         self._tasks.cancel_scope.cancel()
 
     def _gone(self, what: str) -> AgentEnded:
-        words = bytes(self.stderr[-2000:]).decode("utf-8", "replace").strip()
-        said = f"; it said: {words}" if words else ""
+        words = bytes(self.stderr).decode("utf-8", "replace").strip().split("\n")[-1]
+        said = f"; its last words: {words[:300]}" if words else ""
         return AgentEnded(f"the agent ended before {what}{said}")
 
     # ------------------------------------------------------------ tasks

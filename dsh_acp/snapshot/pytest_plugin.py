@@ -66,7 +66,7 @@ class ScenarioItem(pytest.Item):
         if result.skipped:
             pytest.skip(result.skipped)
         if not result.ok:
-            words = [*result.problems, *map(str, result.differences)]
+            words = [*result.problems, *result.strangers, *map(str, result.differences)]
             raise ScenarioFailure("\n".join(words))
         if result.written:
             self.add_report_section("call", "acp", f"wrote {', '.join(result.written)}")

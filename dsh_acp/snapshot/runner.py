@@ -51,10 +51,15 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How one scenario went. `written` lists the files that refresh or record changed."""
+    """How one scenario went. `written` lists the files that refresh or record changed.
+
+    `strangers` tells of request headers that are not those of the scenario's class: often the same
+    for many scenarios, and one change in the one that pins them.
+    """
 
     name: str
     problems: tuple[str, ...] = ()
+    strangers: tuple[str, ...] = ()
     differences: tuple[Difference, ...] = ()
     skipped: str = ""
     written: tuple[str, ...] = ()
@@ -63,7 +68,7 @@ class Result(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong."""
-        return not self.problems and not self.differences
+        return not self.problems and not self.differences and not self.strangers
 
 
 Report: TypeAlias = Callable[[Result], None]
@@ -218,6 +223,7 @@ class Played:
         return Result(
             name=self.scenario.name,
             problems=tuple(self.problems),
+            strangers=tuple(self._headers()) if self.has_logs and self.options.compares else (),
             differences=tuple(differences),
         )
 
@@ -225,8 +231,6 @@ class Played:
         problems = violations(self.player.lines, self.options.schemas)
         if self.owns_agent and not self.player.problems:
             problems += self._unused()
-        if self.has_logs and self.options.mode == "check":
-            problems += self._headers()
         return problems
 
     def _compare_logs(self) -> list[Difference]:

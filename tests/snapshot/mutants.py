@@ -1,0 +1,182 @@
+"""Does the kit notice? Thirty one-line faults in bridge, loop and log, each played once.
+
+    python tests/snapshot/mutants.py [-k NAME] [-j JOBS]
+
+Each fault is made in a copy of the tree in a temporary folder, where `dsh-acp snapshot check` then
+runs until the first scenario fails. A fault that no scenario notices survives. Exit code 0 when at
+most two do. A fault whose line is no longer in the source is an error: write it anew.
+"""
+
+import argparse
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+SURVIVORS_ALLOWED = 2
+
+
+class Fault(NamedTuple):
+    """In `file`, the `nth` occurrence of `old` becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    nth: int = 1
+
+
+FAULTS = (
+    # the bridge
+    Fault("max-tokens-hidden", "acp/prompts.py", '"max_tokens"', '"end_turn"'),
+    Fault("refusal-hidden", "acp/prompts.py", 'return "refusal"', 'return "end_turn"'),
+    Fault("queued-cancel-unheard", "acp/prompts.py", '== "canceled"', '== "cancelled"'),
+    Fault("auth-error-hidden", "acp/prompts.py", "AUTH_REQUIRED if", "INTERNAL_ERROR if"),
+    Fault("modes-forgotten", "acp/bridge.py", 'result["modes"]', 'result["mode"]'),
+    Fault("steering-queued", "acp/bridge.py", '.get("steer")', '.get("stir")'),
+    Fault("version-echoed", "acp/handshake.py", "else SUPPORTED[-1]", "else requested"),
+    Fault("unknown-session-code", "acp/errors.py", "= -32002", "= -32602"),
+    Fault(
+        "odd-answer-allows",
+        "acp/permission.py",
+        '(chosen, "reject_once")',
+        '(chosen, "allow_once")',
+    ),
+    Fault("failed-command-green", "acp/calls.py", "is_error or _exited_badly(card)", "is_error"),
+    Fault(
+        "thoughts-spoken", "acp/projection.py", '"thought", index, text)', '"agent", index, text)'
+    ),
+    Fault("new-file-has-old-text", "acp/cards.py", "if diff.old is not None:", "if True:"),
+    Fault(
+        "unknown-mode-accepted",
+        "acp/options.py",
+        "if mode_id not in",
+        "if mode_id in ()  and mode_id not in",
+    ),
+    Fault(
+        "options-not-announced", "acp/voice.py", "lines += self._codec.frame(update)", "pass"
+    ),
+    Fault(
+        "unsaved-buffer-ignored",
+        "acp/world.py",
+        "return _buffered(_with_endings_of(buffer, on_disk.data))",
+        "return on_disk",
+    ),
+    Fault(
+        "terminal-not-released",
+        "acp/terminals.py",
+        '"release", of_terminal',
+        '"output", of_terminal',
+    ),
+    Fault(
+        "list-ignores-directory",
+        "acp/listing.py",
+        "None if cwd is None else os.path.normpath(cwd)",
+        "None",
+    ),
+    # the loop
+    Fault("two-prompts-one-turn", "agent/inbox.py", '"next-turn", 0, 1)', '"next-turn", 0, 2)'),
+    Fault(
+        "cancelled-call-unanswered",
+        "agent/calls.py",
+        "self._record(slot, BEFORE_DISPATCH, ())",
+        "pass",
+    ),
+    Fault("cut-answer-goes-on", "agent/loop.py", '== "max-tokens":', '== "max_tokens":'),
+    Fault("interruption-unmarked", "agent/loop.py", "interrupted=True", "interrupted=UNSET"),
+    Fault("outside-unasked", "agent/policy.py", "if not is_inside(path, roots)", "if not path"),
+    Fault("plan-mode-writes", "agent/policy.py", "if plan and changes_something:", "if False:"),
+    Fault(
+        "remembered-no-allows",
+        "agent/policy.py",
+        '"reject" if grant.decision == "reject" else "allow"',
+        '"allow"',
+    ),
+    Fault("retries-miscounted", "agent/recovery.py", "retry=used + 1", "retry=used + 2"),
+    Fault("resume-unmarked", "agent/request.py", 'else "resume"', 'else "initial"'),
+    Fault("contexts-lost", "agent/execution.py", "contexts.extend(answer.contexts)", "pass"),
+    # the log
+    Fault("crash-called-complete", "log/repair.py", '"interrupted"}', '"completed"}'),
+    Fault(
+        "outcome-called-unstarted",
+        "log/repair.py",
+        "started = call_seq is not None",
+        "started = False",
+    ),
+    Fault(
+        "fork-forgets-its-seed", "log/store.py", "seed_length=boundary + 1", "seed_length=boundary"
+    ),
+)
+
+
+def plant(fault: Fault, tree: Path) -> None:
+    """Make the fault in `tree`.
+
+    Raises:
+        SystemExit: its line is not there any more.
+    """
+    path = tree / "dsh_acp" / fault.file
+    text = path.read_text("utf-8")
+    at = -1
+    for _ in range(fault.nth):
+        at = text.find(fault.old, at + 1)
+        if at < 0:
+            raise SystemExit(f"{fault.name}: {fault.old!r} is not in {fault.file} any more")
+    path.write_text(text[:at] + fault.new + text[at + len(fault.old) :], "utf-8")
+
+
+def copy_tree(tree: Path) -> None:
+    """What a check needs, without what it writes."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("dsh_acp", "fixtures"):
+        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tree)
+
+
+def try_fault(fault: Fault, jobs: int) -> tuple[str, float]:
+    """The first line that noticed the fault, or "" when nothing did; and the seconds it took."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        tree = Path(folder)
+        copy_tree(tree)
+        plant(fault, tree)
+        argv = [sys.executable, "-m", "dsh_acp", "snapshot", "check", "-x", "-j", str(jobs)]
+        env = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            [*argv, "--timeout", "20"], cwd=folder, env=env, capture_output=True, text=True
+        )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    noticed = lines[0] if lines else done.stderr.strip()[-200:]
+    return (noticed or "exit code") if done.returncode else "", time.monotonic() - started
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Play the faults; 1 when too many survive."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("-k", default="", metavar="NAME", help="only faults with this in the name")
+    parser.add_argument("-j", type=int, default=4, metavar="JOBS", help="agents at a time")
+    parser.add_argument("-p", type=int, default=1, metavar="N", help="faults at a time")
+    options = parser.parse_args(argv)
+    chosen = [fault for fault in FAULTS if options.k in fault.name]
+    survivors: list[str] = []
+    with ThreadPoolExecutor(options.p) as pool:
+        results = pool.map(lambda fault: try_fault(fault, options.j), chosen)
+        for fault, (noticed, seconds) in zip(chosen, results, strict=True):
+            survivors += [] if noticed else [fault.name]
+            words = noticed or "SURVIVED"
+            sys.stdout.write(f"{fault.name:28} {seconds:5.1f} s  {words}\n")
+            sys.stdout.flush()
+    caught = len(chosen) - len(survivors)
+    sys.stdout.write(f"{caught} of {len(chosen)} noticed\n")
+    return 1 if len(survivors) > SURVIVORS_ALLOWED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
