@@ -25,9 +25,13 @@ class Pace:
 
     async def after_chunks(self) -> None:
         """Pause, if there were many batches lately, while more is gathered."""
+        if not self.allows():
+            await anyio.sleep(_GATHER_S)
+
+    def allows(self) -> bool:
+        """Count a frame; whether it may go out without a pause."""
         now = time.monotonic()
         if now - self._since > _WINDOW_S:
             self._since, self._count = now, 0
         self._count += 1
-        if self._count > _BURST:
-            await anyio.sleep(_GATHER_S)
+        return self._count <= _BURST

@@ -39,7 +39,9 @@ class SessionLog(History):
 
     `on_pending` is called with a delay in seconds when chunks begin to wait; its owner then calls
     `flush_due` after that delay. Without it nothing ever waits. `observers` see every appended
-    event (chunks aside) after it is in the log; they must not raise or append.
+    event (chunks aside) after it is in the log; they must not raise or append. `on_chunks` is
+    called after each batch of chunks; when it answers that everything was taken, nobody else is
+    woken for it.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class SessionLog(History):
         self.first_live_seq = 0
         self.header_in_this_life = False
         self.on_pending: Callable[[float], None] | None = None
+        self.on_chunks: Callable[[], bool] | None = None
         self.observers: list[Callable[[Event], None]] = []
         self.on_close: Callable[[], None] | None = None
         self.degraded: str | None = None
@@ -191,7 +194,8 @@ class SessionLog(History):
             entries.append(entry)
             self._starts.append(entry.seq)
         self.seq = first + len(chunks)
-        self._bell.ring()
+        if self.on_chunks is None or not self.on_chunks():
+            self._bell.ring()
         if self.on_pending is None:
             self.flush()
         elif arm:
