@@ -5,6 +5,7 @@ import re
 from typing import Any, Final
 
 from dsh_acp import jsontext
+from dsh_acp.mcp import naming
 from dsh_acp.messages import Text
 from dsh_acp.tools.tool import Card, FileDiff, Location
 
@@ -21,6 +22,11 @@ _ESCAPES: Final = re.compile(
 
 def fallback_card(name: str, arguments: str) -> Card:
     """The card of a tool that is not here: its name, and what it was called with."""
+    if name.startswith(naming.PREFIX):
+        # An MCP server's, which shows the same when its server is connected.
+        from dsh_acp.tools.remote import call_card
+
+        return call_card(name, arguments)
     return Card(title=name or "Tool call", kind="other", raw_input=parsed(arguments))
 
 

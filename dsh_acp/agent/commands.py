@@ -66,10 +66,15 @@ class Commands:
         self._cwd = cwd
         self._builtin = builtin
         self._shelf = shelf
+        self.more: Callable[[], Mapping[str, Command]] = dict
+        """Commands that come and go, such as the prompts of MCP servers."""
+
+    def _programs(self) -> Mapping[str, Command]:
+        return {**self.more(), **self._builtin}
 
     def list(self) -> list[CommandInfo]:
         """Every command and skill by name; the project's files are read anew each time."""
-        found = {name: command.info for name, command in self._builtin.items()}
+        found = {name: command.info for name, command in self._programs().items()}
         for name, file in command_files.load(self._cwd).items():
             found.setdefault(name, CommandInfo(name, file.description, file.hint))
         for skill in self._shelf.skills().values():
@@ -80,7 +85,7 @@ class Commands:
     def is_skill(self, name: str) -> bool:
         """Whether `/name` stands for a skill, so that the whole line is a prompt."""
         skill = self._shelf.skills().get(name)
-        is_command = name in self._builtin or name in command_files.load(self._cwd)
+        is_command = name in self._programs() or name in command_files.load(self._cwd)
         return skill is not None and skill.for_user and not is_command
 
     async def run(self, name: str, args: str = "") -> CommandResult:
@@ -90,7 +95,7 @@ class Commands:
         """
         if self.is_skill(name):
             return CommandResult(prompt=prompt(f"/{name} {args}".strip()))
-        command = self._builtin.get(name)
+        command = self._programs().get(name)
         file = None if command is not None else command_files.load(self._cwd).get(name)
         if command is None and file is None:
             known = ", ".join(f"/{info.name}" for info in self.list())
