@@ -1,6 +1,7 @@
 """Child processes that leave nothing behind.
 
-A child is the leader of a session of its own: no terminal, no descriptor of ours, a null stdin.
+A child is the leader of a session of its own: no terminal, no descriptor of ours, and a stdin
+that is null or a private file.
 Whatever ends the wait (exit, time limit, cancellation) ends the whole group, and processes that
 left the group are found by a mark in their environment.
 """
@@ -12,7 +13,8 @@ from pathlib import Path
 import re
 import signal
 import subprocess
-from typing import Final
+import tempfile
+from typing import IO, Final
 
 import anyio
 from anyio import CancelScope, to_thread
@@ -53,8 +55,10 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 class Child:
     """A started process; `stop` and `close` end every use."""
 
-    def __init__(self, argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
-        """Start it.
+    def __init__(
+        self, argv: Sequence[str], cwd: str, env: Mapping[str, str], stdin: bytes | None = None
+    ) -> None:
+        """Start it, with `stdin` to read; by default there is nothing.
 
         Raises:
             ToolError: the program or the folder cannot be used.
@@ -63,12 +67,13 @@ class Child:
         self._mark = f"{_MARK}={os.urandom(8).hex()}"
         marked = dict(env)
         marked[_MARK] = self._mark.partition("=")[2]
+        given = None if stdin is None else _file_of(stdin)
         try:
             self._popen = subprocess.Popen(
                 argv,
                 cwd=cwd,
                 env=marked,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if given is None else given,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
@@ -80,6 +85,9 @@ class Child:
             raise ToolError(
                 f'cannot run "{argv[0]}" in "{cwd}": {reason} ({where})', code="EXEC_FAILED"
             ) from exc
+        finally:
+            if given is not None:
+                given.close()
         self.pid = self._popen.pid
         reaper.watch(self.pid)
         self._pidfd = -1
@@ -207,6 +215,14 @@ class Child:
         self._signal(signal.SIGKILL)
 
 
+def _file_of(data: bytes) -> IO[bytes]:
+    # Unlike a pipe, a file never waits for a reader.
+    file = tempfile.TemporaryFile()
+    file.write(data)
+    file.seek(0)
+    return file
+
+
 class ProcessStatus(Struct, frozen=True):
     """One line of the process table."""
 
@@ -246,6 +262,7 @@ async def run(
     timeout_s: float,
     stdout: Sink,
     stderr: Sink,
+    stdin: bytes | None = None,
 ) -> Ended:
     """Run a program to its end, feeding its output to the sinks as it comes.
 
@@ -255,7 +272,7 @@ async def run(
     Raises:
         ToolError: it could not be started.
     """
-    child = Child(argv, cwd, env)
+    child = Child(argv, cwd, env, stdin)
     timed_out = ran = finished = False
     try:
         out, err = child.streams
