@@ -92,6 +92,7 @@ class ConfigFile(_Table):
     auto_compact: bool | None = None
     compact_threshold: Annotated[float, Field(gt=0, lt=1)] | None = None
     instructions: str | None = None
+    project_hooks: bool | None = None
     providers: dict[str, ProviderTable] = {}
     mcp_servers: dict[str, McpServerTable] = {}
     mcp_wait_s: Amount | None = None

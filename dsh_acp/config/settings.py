@@ -91,5 +91,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     auto_compact: bool = True
     compact_threshold: float = 0.8
     instructions: str | None = None
+    project_hooks: bool = False
+    """Whether the hook files of a project are run."""
     notes: tuple[str, ...] = ()
     """Sentences for stderr: unknown keys, ignored values."""

@@ -155,6 +155,7 @@ _PLAIN: Final = (
     "auto_compact",
     "compact_threshold",
     "instructions",
+    "project_hooks",
 )
 
 
