@@ -14,7 +14,17 @@ from msgspec import Struct
 from dsh_acp import errors
 from dsh_acp.agent import hooks, instructions, policy
 from dsh_acp.agent.activity import Activity
-from dsh_acp.agent.hooks import Accept, Allow, Ask, Deny, Finished, Refuse, ToolUse, Verdict
+from dsh_acp.agent.hooks import (
+    Accept,
+    Allow,
+    Approve,
+    Ask,
+    Deny,
+    Finished,
+    Refuse,
+    ToolUse,
+    Verdict,
+)
 from dsh_acp.agent.parts import Parts
 from dsh_acp.agent.permission import PermissionQuestion
 from dsh_acp.agent.services import USER, LiveOutput
@@ -185,7 +195,7 @@ class Execution:
         )
         if ruled.kind == "deny":
             return failed(ruled.text or "not permitted")
-        if ruled.kind == "allow" and not isinstance(verdict, Ask):
+        if isinstance(verdict, Approve) or (ruled.kind == "allow" and not isinstance(verdict, Ask)):
             return None
         reason = (verdict.reason if isinstance(verdict, Ask) else None) or ruled.text
         question = await self._question(slot, tool, intent, reason)

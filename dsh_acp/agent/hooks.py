@@ -15,7 +15,7 @@ behind it; `Framing.after` is for small state that is often refreshed, and is pa
 request.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 import logging
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -46,12 +46,21 @@ class Live(Protocol):
         """The session log; read it, and append only events of your own."""
         ...
 
+    @property
+    def preset(self) -> str:
+        """The permission preset."""
+        ...
+
     def inject(self, message: Message) -> None:
         """Deliver `message` with the next step; does not start one."""
         ...
 
     def steer(self, message: Message) -> None:
         """Deliver `message` with the next step and keep going for it."""
+        ...
+
+    def abort(self, cause: Mapping[str, Any], *, keep_inbox: bool = False) -> None:
+        """End the turn; `cause` is recorded."""
         ...
 
 
@@ -144,13 +153,17 @@ class Deny(Struct, frozen=True):
     reason: str
 
 
+class Approve(Struct, frozen=True):
+    """The call runs without a question, unless the permission rules refuse it."""
+
+
 class Ask(Struct, frozen=True):
     """The person decides, whatever the rules say."""
 
     reason: str | None = None
 
 
-Verdict: TypeAlias = Allow | Deny | Ask
+Verdict: TypeAlias = Allow | Approve | Deny | Ask
 
 
 class Finished(Struct, frozen=True):
