@@ -4,7 +4,7 @@ An event *is* its line. The envelope is decoded from it first, the payload only 
 so a log of any origin is written again byte for byte, and reading one costs little.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import json
 from typing import Any, Final, Literal, TypeAlias
 
@@ -123,15 +123,36 @@ class Event(
         return hash(self.line)
 
 
+_readers: dict[str, Callable[[bytes | Raw], Payload]] = {}
+
+
+def _reader(cls: type[Payload]) -> Callable[[bytes | Raw], Payload]:
+    # Payloads that are nothing but their shape are read without a step in between.
+    plain = cls.decode.__func__ is Payload.decode.__func__
+    return msgspec.json.Decoder(cls).decode if plain else cls.decode
+
+
 def decode_payload(type: str, data: bytes | Raw) -> Payload | Unknown:
     """The payload of an event of `type`; never raises."""
-    cls = PAYLOADS.get(type)
-    if cls is not None:
-        try:
-            return cls.decode(data)
-        except (msgspec.MsgspecError, jsontext.DecodeError, RecursionError):
-            pass
-    return Unknown(type, bytes(data))
+    read = _readers.get(type)
+    if read is None:
+        cls = PAYLOADS.get(type)
+        if cls is None:
+            return Unknown(type, bytes(data))
+        read = _readers[type] = _reader(cls)
+    try:
+        return read(data)
+    except (msgspec.ValidationError, jsontext.DecodeError):
+        return Unknown(type, bytes(data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decoded_with_care(type, data)
+
+
+def _decoded_with_care(type: str, data: bytes | Raw) -> Payload | Unknown:
+    try:
+        return PAYLOADS[type].decode(data)
+    except (msgspec.MsgspecError, jsontext.DecodeError, RecursionError):
+        return Unknown(type, bytes(data))
 
 
 _event: Final = msgspec.json.Decoder(Event)

@@ -5,7 +5,7 @@ before any of them changes.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, cast
 
@@ -16,13 +16,15 @@ from dsh_acp.errors import LogError
 from dsh_acp.log.envelope import SURFACE_TYPES, Event
 from dsh_acp.log.packed import ChunkRow, Entry
 from dsh_acp.log.payloads import RequestContext, RequestHeader
-from dsh_acp.log.relations import RULES, Position, Relations
+from dsh_acp.log.relations import RULES, WITHIN, Position, Relations
 from dsh_acp.log.surface import Span, Surface, derive_event_message
 from dsh_acp.log.validation import refused
 from dsh_acp.messages import EpochHeader, Message
 
 FOLDED_TYPES: Final = SURFACE_TYPES | {"request/header", "request/context"}
 """The types that change more than the order of turns and steps."""
+
+_CHUNK: Final = "assistant/chunk"
 
 
 def _shapeless(event: Event, exc: Exception) -> LogError:
@@ -169,6 +171,34 @@ class History:
             self.seq += 1
         else:
             self.commit(entry, self.plan(entry))
+
+    def admit_all(self, entries: Iterable[Entry], check: Callable[[Entry], None]) -> None:
+        """`admit` each of `entries`, after `check` has looked at it; chunks need no look.
+
+        Raises:
+            LogError, InvariantError: as `admit` and `check`; what came before was taken in.
+        """
+        relations, seq = self._relations, self.seq
+        add, begin = self._entries.append, self._starts.append
+        for entry in entries:
+            # More than half of a log is chunks of the open step, and this is all they are asked.
+            if (
+                entry.type == _CHUNK
+                and isinstance(entry, Event)
+                and entry.seq == seq
+                and entry.placement is UNSET
+                and entry.sources is UNSET
+                and entry.line.find(relations.mark, 0, WITHIN) > 0
+            ):
+                add(entry)
+                begin(seq)
+                seq += 1
+                continue
+            self.seq = seq
+            check(entry)
+            self.admit(entry)
+            seq = self.seq
+        self.seq = seq
 
     def plan(self, event: Event) -> Span | None:
         """Check `event`; the place that it takes on the surface, for `commit`.

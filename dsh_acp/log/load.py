@@ -196,12 +196,12 @@ _QUIET: Final = (frozenset(PAYLOADS) | ROW_TYPES) - _CHECKED
 
 
 def _fold(log: LoadedLog, session_id: str, entries: list[Entry]) -> None:
-    admit = log.admit
+    def check(entry: Entry) -> None:
+        if entry.type not in _QUIET:
+            _check(session_id, cast(Event, entry))
+
     try:
-        for entry in entries:
-            if entry.type not in _QUIET:
-                _check(session_id, cast(Event, entry))
-            admit(entry)
+        log.admit_all(entries, check)
     except LogError as exc:
         if exc.code != "INVALID_EVENT":
             raise

@@ -16,7 +16,7 @@ from dsh_acp.log.envelope import Event, Replace
 PACKAGE: Final = "@deepseek-ai/dsh-session"
 """The name under which the format reports these violations."""
 
-_WITHIN: Final = 160
+WITHIN: Final = 160
 """Where in a line its data has begun, if the keys are in the format's order."""
 
 _CLOSED: Final = b"\0"
@@ -173,7 +173,7 @@ class Relations:
 
     def in_step(self, event: Event) -> None:
         # Looking at the line saves decoding what is usually long.
-        if event.line.find(self.mark, 0, _WITHIN) > 0:
+        if event.line.find(self.mark, 0, WITHIN) > 0:
             return
         found = jsontext.decode(event.raw, _step)
         self._names(event.type, found.turn, found.step)

@@ -6,8 +6,8 @@ the session's directory is shown relative to it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 import os
-from pathlib import Path
 import re
 from typing import Any, Final, TypeAlias, cast
 
@@ -22,8 +22,12 @@ class Odd(Exception):
     """Arguments that no card can be made of."""
 
 
+@lru_cache(maxsize=16)  # a call's arguments are looked at again for its result
 def parsed(arguments: str) -> Any:
-    """The raw arguments as a value: `{}` for none, the text itself when it is not JSON."""
+    """The raw arguments as a value: `{}` for none, the text itself when it is not JSON.
+
+    The value is shared, and not to be changed.
+    """
     if not arguments.strip():
         return {}
     try:
@@ -92,8 +96,15 @@ def count(args: Arguments, key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
+def _is_plain(path: str) -> bool:
+    """Whether `path` is absolute and in its shortest form, as nearly all are."""
+    return path[:1] == os.sep == "/" and not ("//" in path or "/." in path or path[-1] == "/")
+
+
 def full_path(path: str, cwd: str) -> str:
     """`path` absolute, as the world sees it."""
+    if _is_plain(path):
+        return path
     if path == "~" or path.startswith("~/"):
         path = os.path.expanduser(path)  # noqa: PTH111 - a string in, a string out
     return os.path.normpath(os.path.join(cwd, path))  # noqa: PTH118 - must not follow symlinks
@@ -101,10 +112,13 @@ def full_path(path: str, cwd: str) -> str:
 
 def short(path: str, cwd: str) -> str:
     """`path` for a title: relative when it is absolute and strictly inside `cwd`."""
+    if _is_plain(path) and _is_plain(cwd):
+        # Histories have thousands of paths, and the general way is a hundred times slower.
+        return path[len(cwd) + 1 :] if path.startswith(cwd + "/") else path
     if not os.path.isabs(path):  # noqa: PTH117 - a string in, a string out
         return path
     inside = os.path.relpath(path, cwd)
-    return path if inside == os.curdir or Path(inside).parts[0] == os.pardir else inside
+    return path if inside.split(os.sep, 1)[0] in (os.curdir, os.pardir) else inside
 
 
 # ---------------------------------------------------------------- files
@@ -204,7 +218,7 @@ def _ran(args: Arguments, content: tuple[Block, ...], is_error: bool, meta: Any,
     output = text_of(content)
     if is_error or _in_background(args):
         return Card(content=(Text(console(output)),))
-    ending = _ENDING.search(output)
+    ending = _ENDING.search(output) if output.endswith("]") else None
     code = signal = None
     if ending is None:
         code = 0
