@@ -128,7 +128,6 @@ class Host:
             # again is what would make one chunk in a hundred late.
             gc.collect()
             gc.freeze()
-            gc.set_threshold(10_000, 20, 50)
         except Exception as exc:  # noqa: BLE001 - a convenience; the first prompt reports its cause
             _log.debug("nothing to warm up: %s", exc)
 
