@@ -95,11 +95,14 @@ class RemoteTools:
         self._servers.use(merged(self._settings.mcp_servers, passed))
         self._equip()
 
-    async def ready(self) -> None:
-        """Wait a little for servers that still connect, and say what is to be said.
+    async def ready(self, command: str | None) -> None:
+        """Before a prompt: wait a little for servers that still connect, and say what is owed.
 
-        Only before the first prompt is there any waiting, and it counts from the session's start.
+        Only the first prompt waits, at most so long after the session's start as is configured.
+        A `command` waits when it may be one of a server's prompts, and says nothing.
         """
+        if command is not None and not command.startswith(naming.PREFIX):
+            return
         if not self._has_waited and not await self._servers.settled(self._settings.mcp_wait_s):
             names = [s.server for s in self._servers.statuses() if s.state == "connecting"]
             text = f"{_listed(names)} still connecting; the tools come when they are."
