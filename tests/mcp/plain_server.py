@@ -36,6 +36,7 @@ class Server:
         self.asked = asked
         self.names = json.loads(asked.tools) if asked.tools else ["echo"]
         self.record = os.environ.get("RECORD")
+        self.growing: int | None = None
 
     def note(self, text: str) -> None:
         if self.record:
@@ -56,16 +57,19 @@ class Server:
                 continue
             id = message["id"]
             try:
-                result = self.answer(message["method"], message.get("params", {}))
+                result = self.answer(id, message["method"], message.get("params", {}))
             except ValueError as exc:
                 self.send({"id": id, "error": {"code": -32602, "message": str(exc)}})
                 continue
             if result is not None:
                 self.send({"id": id, "result": result})
+            if self.growing is not None and message["method"] == "tools/list":
+                self.send({"id": self.growing, "result": self.call("echo", {})})
+                self.growing = None
             if self.asked.once and message["method"] == "tools/call":
                 sys.exit(0)
 
-    def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    def answer(self, id: int, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         match method:
             case "initialize":
                 return {
@@ -76,7 +80,14 @@ class Server:
             case "tools/list":
                 return {"tools": [{"name": name, "inputSchema": OBJECT} for name in self.names]}
             case "tools/call":
-                return self.call(params["name"], params.get("arguments") or {})
+                arguments = params.get("arguments") or {}
+                if arguments.get("do") == "grow":
+                    # Answered when the client has read the new list.
+                    self.growing = id
+                    self.names = [*self.names, "more"]
+                    self.send({"method": "notifications/tools/list_changed"})
+                    return None
+                return self.call(params["name"], arguments)
             case "ping":
                 return {}
             case _:
@@ -92,9 +103,6 @@ class Server:
                 os._exit(4)
             case "refuse":
                 raise ValueError("not today")
-            case "grow":
-                self.names = [*self.names, "more"]
-                self.send({"method": "notifications/tools/list_changed"})
             case _:
                 pass
         shown = {"tool": name, "arguments": arguments, "pid": os.getpid(), "cwd": str(Path.cwd())}
