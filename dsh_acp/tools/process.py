@@ -89,7 +89,7 @@ class Child:
             if given is not None:
                 given.close()
         self.pid = self._popen.pid
-        reaper.watch(self.pid)
+        reaper.watch(self.pid, self._mark)
         self._pidfd = -1
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):

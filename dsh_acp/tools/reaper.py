@@ -1,7 +1,8 @@
 """What outlives us to end what we started, should we be killed ourselves.
 
 A shell waits on a pipe whose only writer is this process. We name to it each process group that we
-start and each that has ended; when the pipe closes, however this process died, it ends the rest.
+start and each that has ended; when the pipe closes, however this process died, it ends the rest,
+and what left those groups but carries their mark.
 
 Why not a death signal: the kernel ties that to the thread that forked, and it reaches one process,
 not the group.
@@ -14,16 +15,25 @@ from typing import Final
 _SCRIPT: Final = """
 trap '' HUP INT TERM
 live=
-while read -r what group; do
-  if [ "$what" = start ]; then live="$live $group"; continue; fi
+while read -r what group mark; do
+  if [ "$what" = start ]; then live="$live $group:$mark"; continue; fi
   rest=
-  for one in $live; do [ "$one" = "$group" ] || rest="$rest $one"; done
+  for one in $live; do [ "${one%%:*}" = "$group" ] || rest="$rest $one"; done
   live=$rest
 done
 [ -n "$live" ] || exit 0
-for one in $live; do kill -TERM "-$one"; done 2>/dev/null
+stop() {
+  for one in $live; do
+    kill "-$1" "-${one%%:*}"
+    for file in $(grep -lszxF -e "${one#*:}" /proc/[0-9]*/environ); do
+      pid=${file#/proc/}
+      kill "-$1" "${pid%/environ}"
+    done
+  done
+} 2>/dev/null
+stop TERM
 sleep 1
-for one in $live; do kill -KILL "-$one"; done 2>/dev/null
+stop KILL
 """
 
 
@@ -82,9 +92,13 @@ def prepare() -> None:
     _reaper.prepare()
 
 
-def watch(group: int) -> None:
-    """End process group `group` when this process is gone."""
-    _reaper.tell(f"start {group}\n")
+def watch(group: int, mark: str) -> None:
+    """End process group `group` when this process is gone.
+
+    So are those that left the group and have `mark`, a `NAME=value` without blanks, in their
+    environment.
+    """
+    _reaper.tell(f"start {group} {mark}\n")
 
 
 def forget(group: int) -> None:
