@@ -19,6 +19,7 @@ from dsh_acp.errors import McpError
 
 MAX_LINE: Final = 64 * 1024 * 1024
 KEPT_STDERR: Final = 16_384
+_MARK: Final = "DSH_RUN"
 _READ: Final = 262_144
 _FAREWELL_S: Final = 0.7
 _GRACE_S: Final = 1.0
@@ -32,8 +33,8 @@ class Guard(Protocol):
         """Be ready to `watch`."""
         ...
 
-    def watch(self, group: int) -> None:
-        """End `group` when this process is gone."""
+    def watch(self, group: int, mark: str) -> None:
+        """End `group`, and whatever has `mark` in its environment, when this process is gone."""
         ...
 
     def forget(self, group: int) -> None:
@@ -51,11 +52,12 @@ class ServerProcess:
             McpError: `NOT_STARTED`, the program or the folder cannot be used.
         """
         guard.prepare()
+        mark = os.urandom(8).hex()
         try:
             self._popen = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env=env,
+                env={**env, _MARK: mark},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -67,7 +69,7 @@ class ServerProcess:
             raise McpError(f'"{argv[0]}" cannot be started: {reason}', code="NOT_STARTED") from exc
         self._guard: Final = guard
         self.pid: Final = self._popen.pid
-        guard.watch(self.pid)
+        guard.watch(self.pid, f"{_MARK}={mark}")
         self._stdin = _open(self._popen.stdin)
         self._stdout = _open(self._popen.stdout)
         self._stderr = _open(self._popen.stderr)
