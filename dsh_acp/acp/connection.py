@@ -9,7 +9,7 @@ import anyio
 from anyio import from_thread, lowlevel
 
 from dsh_acp.acp.bridge import Bridge
-from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.client import Client
 from dsh_acp.acp.host import Host
 from dsh_acp.config import Flags, load
 from dsh_acp.wire.stdio import Input, Output, Overlong

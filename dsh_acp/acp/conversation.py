@@ -6,7 +6,7 @@ turn's end, a permission question when the cursor has passed its call, and outpu
 command when its card is out.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 import gc
 import logging
 import sys
@@ -15,24 +15,25 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.client import Client
+from dsh_acp.acp.codec import Asking, Codec
 from dsh_acp.acp.live import LiveCalls
 from dsh_acp.acp.pace import Pace
 from dsh_acp.acp.projection import Projection
 from dsh_acp.acp.prompts import Prompt, Prompts
 from dsh_acp.acp.updates import Update, merged, settled
-from dsh_acp.acp.v1 import Codec
 from dsh_acp.acp.voice import Voice
-from dsh_acp.agent.commands import CommandInfo
 from dsh_acp.agent.services import USER, Routes
 from dsh_acp.agent.session import Session
 from dsh_acp.config import McpServerSettings
+from dsh_acp.errors import ToolError
 from dsh_acp.log.events import Event
+from dsh_acp.log.follow import Follower
 from dsh_acp.log.packed import ChunkRow, Entry
 from dsh_acp.log.payloads import AssistantChunk, RequestHeader
 from dsh_acp.log.plugin_payloads import ApprovalPolicy, PermissionPreset, PlanMode, SandboxMode
 from dsh_acp.messages import Message
-from dsh_acp.tools.tool import Card, ToolSet
+from dsh_acp.tools.tool import Outcome, ToolSet
 from dsh_acp.wire.frames import INTERNAL_ERROR, RpcError
 from dsh_acp.wire.jsonrpc import Call, Peer
 
@@ -50,10 +51,15 @@ _CHOICES: Final = frozenset(
 _CANCEL_SECONDS: Final = 6.0
 _SLICE: Final = 500
 _PATIENCE_S: Final = 0.01
+_SHORTCUTS: Final = 16
+"""How many batches of text may go out before the following task is woken in between."""
 
 
 class Conversation:
-    """Follows one session for one client. `start` once everything before it is in `_cursor`."""
+    """Follows one session for one client. `start` once everything before it is in `_cursor`.
+
+    `echoes`: the client is told of the person's own words, too.
+    """
 
     def __init__(
         self,
@@ -64,7 +70,9 @@ class Conversation:
         tools: ToolSet,
         routes: Routes,
         codec: Codec,
+        prompts: Prompts,
         projection: Projection,
+        echoes: bool,
     ) -> None:
         self.id: Final = session.id
         self.client: Final = client
@@ -72,22 +80,25 @@ class Conversation:
         self.tools = tools
         self.servers: tuple[McpServerSettings, ...] = ()
         """The MCP servers that this session is to use."""
-        self.announced: tuple[CommandInfo, ...] = ()
-        """The slash commands that the client was told of."""
+        self.remarks: tuple[str, ...] = ()
+        """What is to be said about the session once it is announced."""
         self.admission: Final = anyio.Lock(fast_acquire=True)
         self._admitting: set[anyio.CancelScope] = set()
         self._peer: Final = peer
         self._codec: Final = codec
-        self.voice: Final = Voice(codec, session, routes, client)
+        self._echoes: Final = echoes
+        self.voice: Final = Voice(codec, session, routes)
         self._projection: Final = projection
-        log = session.log
-        self._prompts: Final = Prompts(log.header.seed_length or 0, log.last_turn)
+        self.prompts: Final = prompts
         self._cursor = 0
         self._moved = anyio.Event()
+        self._is_watched = False
         self._ended = anyio.Event()
-        self._chosen: tuple[str, ...] = ()
-        self._choosable: object = None
+        self._pace: Final = Pace()
+        self._shortcuts = 0
+        self._is_draining = False
         self._tasks: TaskGroup | None = None
+        self._running: Final[dict[str, anyio.CancelScope]] = {}
         self._calls: Final = LiveCalls(projection.calls, codec, self._write_now, self._later)
         session.live = self._calls.output
 
@@ -112,7 +123,7 @@ class Conversation:
         self._projection.calls.makes_cards = replay
         for count, entry in enumerate(self.session.log.entries(0), 1):
             if isinstance(entry, Event):
-                self._prompts.seed(entry)
+                self.prompts.seed(entry)
             found = self._projection.apply(entry, replay=True)
             if replay:
                 updates += found
@@ -133,7 +144,8 @@ class Conversation:
                 break
             updates += projection.apply(entry, replay=True)
         shown = merged(settled(updates))
-        self._peer.write(b"".join(codec.encode(update) for update in shown))
+        lines = [codec.encode(update) for update in shown]
+        self._peer.write(b"".join(lines) + self._codec.beside())
 
     # ------------------------------------------------------------ following
 
@@ -144,22 +156,39 @@ class Conversation:
         self.voice.know()
         tasks.start_soon(self._follow)
 
+    def _shortcut(self, follower: Follower) -> bool:
+        """Send streamed text without waking the task that follows, where nothing speaks against.
+
+        Now and then it is woken all the same, so that it notices an editor that does not read.
+        """
+        self._shortcuts += 1
+        if self._is_draining or self._shortcuts % _SHORTCUTS == 0 or not self._pace.allows():
+            return False
+        try:
+            self._emit(follower.take())
+        except Exception:  # noqa: BLE001 - a display fault must not reach the model's stream
+            _log.exception("streamed text cannot be shown")
+        return True
+
     async def _follow(self) -> None:
         follower = self.session.log.follow(self._cursor)
-        pace = Pace()
+        self.session.log.on_chunks = lambda: self._shortcut(follower)
         try:
             while True:
                 entries = follower.take()
                 if entries:
                     self._emit(entries)
+                    self._is_draining = True
                     await self._peer.drain()
+                    self._is_draining = False
                     if all(_is_streamed(entry) for entry in entries):
-                        await pace.after_chunks()
+                        await self._pace.after_chunks()
                 elif follower.closed:
                     return
                 else:
                     await follower.wait()
         finally:
+            self.session.log.on_chunks = None
             self._ended.set()
             self._moved.set()
 
@@ -167,10 +196,10 @@ class Conversation:
         lines = self._calls.flush(keep=True)
         updates: list[Update] = []
         for entry in entries:
-            updates += self.voice.speakable(self._projection.apply(entry))
+            updates += self.voice.speakable(self._projection.apply(entry, replay=self._echoes))
             if isinstance(entry, Event):
                 due = self.voice.changes() if entry.type in _CHOICES else b""
-                due += self._prompts.apply(entry)
+                due += self.prompts.apply(entry)
                 if due:
                     lines += self._encoded(merged(updates))
                     lines.append(due)
@@ -179,8 +208,9 @@ class Conversation:
         lines += self._calls.flush()
         self._cursor = entries[-1].end_seq
         self._peer.write(b"".join(lines))
-        moved, self._moved = self._moved, anyio.Event()
-        moved.set()
+        if self._is_watched:
+            moved, self._moved, self._is_watched = self._moved, anyio.Event(), False
+            moved.set()
 
     def _encoded(self, updates: Sequence[Update]) -> Iterator[bytes]:
         for update in updates:
@@ -207,6 +237,7 @@ class Conversation:
     async def passed(self, seq: int) -> None:
         """Wait until everything before `seq` has been sent."""
         while self._cursor < seq and not self._ended.is_set():
+            self._is_watched = True
             await self._moved.wait()
 
     async def caught_up(self) -> None:
@@ -215,9 +246,9 @@ class Conversation:
 
     # ------------------------------------------------------------ words beside the log
 
-    def frame(self, update: dict[str, Any]) -> bytes:
-        """One `session/update` line for this session."""
-        return self._codec.frame(update)
+    def encode(self, update: Update) -> bytes:
+        """The lines for an update that is not in the log."""
+        return self._codec.encode(update)
 
     def write(self, lines: bytes) -> None:
         """Write lines of this session."""
@@ -234,7 +265,7 @@ class Conversation:
         prompt = Prompt(call, message.id)
         held, changes = self.voice.speak()
         self._peer.write(b"".join(self._encoded(held)) + changes)
-        self._prompts.add(prompt)
+        self.prompts.add(prompt)
         call.cancelled = lambda: self._cancel_prompt(prompt)
         try:
             if steer and self.session.status == "running":
@@ -242,7 +273,7 @@ class Conversation:
             else:
                 self.session.followup(message)
         except BaseException:
-            self._prompts.drop(prompt)
+            self.prompts.drop(prompt)
             raise
         assert self._tasks is not None
         self._tasks.start_soon(self._see_through, prompt)
@@ -250,22 +281,22 @@ class Conversation:
     async def _see_through(self, prompt: Prompt) -> None:
         """Answer a prompt that no turn will end: the log failed, or it was left waiting."""
         session = self.session
-        while prompt in self._prompts:
+        while prompt in self.prompts:
             await session.when_idle()
             await self.caught_up()
-            if prompt not in self._prompts:
+            if prompt not in self.prompts:
                 return
             if session.failure is not None:
                 error = RpcError(INTERNAL_ERROR, session.failure.message)
-                self._peer.write(self._prompts.settle(prompt, error))
+                self._peer.write(self.prompts.settle(prompt, error))
             elif session.log.closed:
-                self._peer.write(self._prompts.settle(prompt, "cancelled"))
+                self._peer.write(self.prompts.settle(prompt, "cancelled"))
             elif any(message.id == prompt.message_id for message in session.pending()):
                 session.wake()
                 await anyio.sleep(_PATIENCE_S)
             else:
                 error = RpcError(INTERNAL_ERROR, "The turn of this prompt ended without a result.")
-                self._peer.write(self._prompts.settle(prompt, error))
+                self._peer.write(self.prompts.settle(prompt, error))
 
     def admit(self) -> anyio.CancelScope:
         """A scope for reading one prompt; cancelling the session's work cancels it."""
@@ -286,7 +317,7 @@ class Conversation:
         """
         for scope in self._admitting:
             scope.cancel()
-        waiting = self._prompts.open
+        waiting = self.prompts.open
         for prompt in waiting:
             prompt.is_cancelled = True
         self.voice.hush()
@@ -299,7 +330,7 @@ class Conversation:
         self.session.abort(USER, keep_inbox=True)
 
     def _cancel_prompt(self, prompt: Prompt) -> None:
-        if prompt not in self._prompts:
+        if prompt not in self.prompts:
             return
         prompt.is_cancelled = True
         if prompt.turn is None and self.session.parts.inbox.remove(prompt.message_id):
@@ -311,10 +342,10 @@ class Conversation:
 
     async def _give_up_on(self, waiting: Sequence[Prompt]) -> None:
         with anyio.move_on_after(_CANCEL_SECONDS):
-            while any(prompt in self._prompts for prompt in waiting):
+            while any(prompt in self.prompts for prompt in waiting):
                 await self._moved.wait()
         for prompt in waiting:
-            self._peer.write(self._prompts.settle(prompt, "cancelled"))
+            self._peer.write(self.prompts.settle(prompt, "cancelled"))
 
     async def close(self) -> None:
         """Cancel, wait for the end of what ran, and release the log. Bounded in time."""
@@ -323,8 +354,8 @@ class Conversation:
         await self.session.close()
         with anyio.move_on_after(1):
             await self._ended.wait()
-        for prompt in self._prompts.open:
-            self._peer.write(self._prompts.settle(prompt, "cancelled"))
+        for prompt in self.prompts.open:
+            self._peer.write(self.prompts.settle(prompt, "cancelled"))
 
     # ------------------------------------------------------------ a desk for questions
 
@@ -332,19 +363,41 @@ class Conversation:
         """The editor's id for a call."""
         return self._projection.calls.call_id(call_id)
 
-    def subject(self, call_id: str, name: str, card: Card) -> dict[str, Any]:
-        """A call as the subject of a permission request."""
-        return self._codec.question(self.public_call_id(call_id), name, card)
+    def permission(self, asking: Asking) -> dict[str, Any]:
+        """The params of a permission request."""
+        return self._codec.permission(asking)
 
     async def ask(self, method: str, params: Any) -> bytes:
-        """A request to the client."""
-        return await self._peer.request(method, params)
+        """A request to the client, for which the person is needed until it is answered."""
+        self._peer.write(self.prompts.asking(True))
+        try:
+            return await self._peer.request(method, params)
+        finally:
+            self._peer.write(self.prompts.asking(False))
 
     # ------------------------------------------------------------ running calls
 
-    def call_started(self, call_id: str) -> None:
-        """A call begins to run; shown as soon as its card is out."""
+    async def execute(self, call_id: str, proceed: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """Run the body of a call; that it runs is shown as soon as its card is out.
+
+        Raises:
+            ToolError: the person stopped this call.
+        """
+        scope = self._running[call_id] = anyio.CancelScope()
         self._calls.started(call_id)
+        try:
+            with scope:
+                return await proceed()
+        finally:
+            self._running.pop(call_id, None)
+        raise ToolError("the user stopped this call", code="ABORTED", name="AbortError")
+
+    def running(self, public_id: str) -> anyio.CancelScope | None:
+        """What stops the running call that the client knows by `public_id`."""
+        for id, scope in self._running.items():
+            if self.public_call_id(id) == public_id:
+                return scope
+        return None
 
     def attach_terminal(self, call_id: str, terminal_id: str) -> None:
         """Show the client's own terminal in a call's card."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from dsh_acp import jsontext
-from dsh_acp.acp.v1 import iso
+from dsh_acp.acp.pieces import iso
 from dsh_acp.log.catalog import SessionSummary
 from dsh_acp.log.store import Store
 from dsh_acp.wire.frames import INVALID_PARAMS, RpcError

@@ -9,7 +9,8 @@ import time
 from typing import Final
 
 from dsh_acp.acp.calls import Calls
-from dsh_acp.acp.v1 import Codec
+from dsh_acp.acp.codec import Codec
+from dsh_acp.acp.updates import Attached, Output
 from dsh_acp.agent.services import LiveOutput
 
 _INTERVAL_S: Final = 0.05
@@ -90,13 +91,15 @@ class LiveCalls:
         attaching, self._attaching = self._attaching, {}
         for id, terminal_id in attaching.items():
             if self._calls.is_open(id):
-                lines.append(self._codec.attach(self._calls.call_id(id), terminal_id))
+                attached = Attached(self._calls.call_id(id), terminal_id)
+                lines.append(self._codec.encode(attached))
             elif keep:
                 self._attaching[id] = terminal_id
         buffered, self._buffered = self._buffered, {}
         for id, texts in buffered.items():
             if self._calls.is_open(id):
-                lines.append(self._codec.output(self._calls.call_id(id), "".join(texts)))
+                output = Output(self._calls.call_id(id), "".join(texts))
+                lines.append(self._codec.encode(output))
             elif keep:
                 self._buffered[id] = texts
             else:

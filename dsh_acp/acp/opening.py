@@ -6,15 +6,18 @@ from typing import Final
 
 from msgspec import Struct
 
+from dsh_acp.acp.client import Client
+from dsh_acp.acp.codec import Codec
 from dsh_acp.acp.conversation import Conversation
-from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.dialect import Dialect
 from dsh_acp.acp.host import Host
 from dsh_acp.acp.permission import EditorAsker
 from dsh_acp.acp.projection import Projection
 from dsh_acp.acp.servers import parse
 from dsh_acp.acp.terminals import ClientTerminals
-from dsh_acp.acp.v1 import Codec
 from dsh_acp.acp.world import EditorWorld
+from dsh_acp.agent.hook_files import Handler, load as load_hooks
+from dsh_acp.agent.hooks import Hooks
 from dsh_acp.agent.services import Services, SessionOptions
 from dsh_acp.agent.session import Session
 from dsh_acp.config import McpServerSettings
@@ -55,11 +58,14 @@ def place(cwd: str, directories: Sequence[str] | None, servers: object) -> Place
 
 
 class Opening:
-    """Makes conversations for one connection."""
+    """Makes conversations for one connection; `dialect` is set when its version is known."""
+
+    dialect: Dialect
 
     def __init__(self, host: Host, peer: Peer) -> None:
         self._host: Final = host
         self._peer: Final = peer
+        self._told: set[tuple[str, str]] = set()
 
     def open(
         self, log: SessionLog, place: Place, client: Client, provider: str, model: str
@@ -69,6 +75,9 @@ class Opening:
         settings = host.settings
         tools: dict[str, Tool] = host.tools()
         asker = EditorAsker()
+        hook_files = load_hooks(
+            settings.config_dir, place.cwd, trust_project=settings.project_hooks
+        )
         terminals = self._terminals(log.header.id, client)
         services = Services(
             settings=settings,
@@ -78,7 +87,7 @@ class Opening:
             world=self._world(log.header.id, client, terminals),
             asker=asker,
             attachments=host.attachments,
-            hooks=host.hooks,
+            hooks=self._hooks(hook_files.handlers, place.cwd),
         )
         options = SessionOptions(
             cwd=place.cwd,
@@ -92,25 +101,42 @@ class Opening:
             llm_titles=not (settings.model or "").startswith("replay:"),
         )
         session = Session(log, services=services, options=options)
+        codec = self.codec(session.id, client)
         conversation = Conversation(
             self._peer,
             client,
             session,
             tools=tools,
             routes=host.routes,
-            codec=self.codec(session.id, client),
+            codec=codec,
+            prompts=self.dialect.prompts(codec, log.header.seed_length or 0, log.last_turn),
+            echoes=self.dialect.echoes,
             projection=self.projection(session.id, place.cwd, tools),
         )
         named = {server.name: server for server in (*settings.mcp_servers, *place.servers)}
         conversation.servers = tuple(named.values())
+        conversation.remarks = self._news(place.cwd, hook_files.problems)
         asker.desk = conversation
         if terminals is not None:
             terminals.attach = conversation.attach_terminal
         return conversation
 
+    def _hooks(self, handlers: Sequence[Handler], cwd: str) -> Hooks:
+        if not handlers:
+            return self._host.hooks
+        from dsh_acp.agent.command_hooks import CommandHooks
+
+        return CommandHooks(handlers, cwd).joined(self._host.hooks)
+
+    def _news(self, cwd: str, problems: Sequence[str]) -> tuple[str, ...]:
+        """The problems that this connection has not been told of."""
+        news = tuple(each for each in problems if (cwd, each) not in self._told)
+        self._told.update((cwd, each) for each in news)
+        return news
+
     def codec(self, session_id: str, client: Client) -> Codec:
         """A codec for one session."""
-        return Codec(session_id, client, self._host.attachments.get)
+        return self.dialect.codec(session_id, client, self._host.attachments.get)
 
     def projection(self, session_id: str, cwd: str, tools: ToolSet) -> Projection:
         """A projection for one session."""

@@ -1,12 +1,13 @@
-"""Modes and configuration options: the same choices, for clients of either age.
+"""What a person can choose for a session: permissions, model, effort.
 
-Every answer and update carries the complete list, because clients replace theirs with it. An
-option always has a current value that is among its values.
+Every answer and update carries the complete list, because clients replace theirs with it. A
+choice always has a current value that is among its values.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
+from dsh_acp.acp.updates import Choice, Value
 from dsh_acp.agent import policy
 from dsh_acp.agent.services import Routes
 from dsh_acp.agent.session import Session
@@ -28,72 +29,44 @@ _SELECTED: Final[Mapping[str, str]] = {MODE: "preset", MODEL: "model", EFFORT: "
 """Option id to the session's name for the choice."""
 
 
-def modes(session: Session) -> dict[str, Any]:
-    """`modes`: the permission presets."""
-    return {
-        "currentModeId": session.preset,
-        "availableModes": [
-            {"id": name, "name": _NAMES[name], "description": policy.DESCRIPTIONS[name]}
-            for name in policy.PRESETS
-        ],
-    }
+def presets() -> tuple[Value, ...]:
+    """The permission presets."""
+    return tuple(Value(name, _NAMES[name], policy.DESCRIPTIONS[name]) for name in policy.PRESETS)
 
 
-def config_options(session: Session, routes: Routes) -> list[dict[str, Any]]:
-    """`configOptions`, the most important first."""
+def choices(session: Session, routes: Routes) -> tuple[Choice, ...]:
+    """What can be chosen, the most important first."""
     found = [_mode(session)]
     if session.model:
         found.append(_model(session, routes))
     effort = _effort(session)
     if effort is not None:
         found.append(effort)
-    return found
+    return tuple(found)
 
 
-def _select(
-    id: str, name: str, description: str, current: str, options: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    return {
-        "id": id,
-        "name": name,
-        "description": description,
-        "category": id,
-        "type": "select",
-        "currentValue": current,
-        "options": options,
-    }
-
-
-def _mode(session: Session) -> dict[str, Any]:
-    options = [
-        {"value": name, "name": _NAMES[name], "description": policy.DESCRIPTIONS[name]}
-        for name in policy.PRESETS
-    ]
+def _mode(session: Session) -> Choice:
     description = "What may happen without asking you."
-    return _select(MODE, "Permissions", description, session.preset, options)
+    return Choice(MODE, "Permissions", description, session.preset, (("", presets()),))
 
 
-def _model(session: Session, routes: Routes) -> dict[str, Any]:
-    groups: dict[str, list[dict[str, Any]]] = {}
+def _model(session: Session, routes: Routes) -> Choice:
+    groups: dict[str, list[Value]] = {}
     for provider, info in routes.known():
-        value = {"value": f"{provider.name}/{info.id}", "name": info.name or info.id}
+        value = Value(f"{provider.name}/{info.id}", info.name or info.id)
         groups.setdefault(provider.name, []).append(value)
     current = session.model
-    if not any(value["value"] == current for values in groups.values() for value in values):
+    if not any(value.id == current for values in groups.values() for value in values):
         # A model that is no longer listed stays selectable as long as it is the one in use.
         provider, _, name = current.partition("/")
-        groups.setdefault(provider, []).append({"value": current, "name": name})
-    options: Sequence[Mapping[str, Any]]
-    if len(groups) == 1:
-        (options,) = groups.values()
-    else:
-        options = [
-            {"group": name, "name": name, "options": values} for name, values in groups.items()
-        ]
-    return _select(MODEL, "Model", "The model that answers from now on.", current, options)
+        groups.setdefault(provider, []).append(Value(current, name))
+    listed = tuple((name, tuple(values)) for name, values in groups.items())
+    if len(listed) == 1:
+        listed = (("", listed[0][1]),)
+    return Choice(MODEL, "Model", "The model that answers from now on.", current, listed)
 
 
-def _effort(session: Session) -> dict[str, Any] | None:
+def _effort(session: Session) -> Choice | None:
     info = session.parts.options.info()
     current = session.effort or ""
     efforts = list(info.efforts) if info is not None else []
@@ -102,9 +75,10 @@ def _effort(session: Session) -> dict[str, Any] | None:
     if not efforts:
         return None
     default = info.default_effort if info is not None else None
-    options = [{"value": "", "name": f"Default ({default})" if default else "Default"}]
-    options += [{"value": effort, "name": effort.capitalize()} for effort in efforts]
-    return _select(EFFORT, "Thinking", "How much the model thinks first.", current, options)
+    values = [Value("", f"Default ({default})" if default else "Default")]
+    values += [Value(effort, effort.capitalize()) for effort in efforts]
+    description = "How much the model thinks first."
+    return Choice(EFFORT, "Thinking", description, current, (("", tuple(values)),))
 
 
 def select(session: Session, routes: Routes, config_id: str, value: Any) -> None:
@@ -113,7 +87,7 @@ def select(session: Session, routes: Routes, config_id: str, value: Any) -> None
     Raises:
         RpcError: `-32602`, naming the values that there are.
     """
-    listed = {option["id"]: option for option in config_options(session, routes)}
+    listed = {choice.id: choice for choice in choices(session, routes)}
     option = listed.get(config_id)
     if option is None:
         raise RpcError(
@@ -122,9 +96,9 @@ def select(session: Session, routes: Routes, config_id: str, value: Any) -> None
         )
     if not isinstance(value, str):
         raise RpcError(INVALID_PARAMS, f'The option "{config_id}" takes one of its values.')
-    if value == option["currentValue"]:
+    if value == option.current:
         return
-    allowed = values(option)
+    allowed = option.values
     if value not in allowed:
         raise RpcError(
             INVALID_PARAMS,
@@ -134,16 +108,6 @@ def select(session: Session, routes: Routes, config_id: str, value: Any) -> None
         session.select(_SELECTED[config_id], value)
     except DshError as exc:
         raise RpcError(INVALID_PARAMS, exc.message) from exc
-
-
-def values(option: Mapping[str, Any]) -> list[str]:
-    """All values of an option, grouped or not."""
-    found: list[str] = []
-    for item in option["options"]:
-        found += (
-            [inner["value"] for inner in item["options"]] if "group" in item else [item["value"]]
-        )
-    return found
 
 
 def select_mode(session: Session, mode_id: str) -> None:

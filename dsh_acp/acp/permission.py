@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from dsh_acp import jsontext
 from dsh_acp.acp import forms
-from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.client import Client
+from dsh_acp.acp.codec import Asking
 from dsh_acp.agent.services import Decision, PermissionQuestion
 from dsh_acp.errors import ToolError
 from dsh_acp.messages import Text
@@ -41,8 +42,8 @@ class Desk(Protocol):
         """Wait until everything logged so far has been sent."""
         ...
 
-    def subject(self, call_id: str, name: str, card: Card) -> dict[str, Any]:
-        """A call as the subject of a permission request."""
+    def permission(self, asking: Asking) -> dict[str, Any]:
+        """The params of a permission request."""
         ...
 
     def public_call_id(self, call_id: str) -> str:
@@ -87,22 +88,31 @@ class EditorAsker:
             if choice in _OPTION_IDS
         ]
         await self.desk.caught_up()
-        subject = self.desk.subject(question.call_id, question.tool, card)
-        chosen = await self._choose(subject, options)
+        command = question.intent.command
+        asking = Asking(
+            call_id=self.desk.public_call_id(question.call_id),
+            name=question.tool,
+            card=card,
+            plain_card=replace(question.card, diffs=card.diffs),
+            title=card.title or question.tool,
+            description=question.reason,
+            command=command,
+            cwd=question.intent.cwd if command is not None else None,
+            options=options,
+        )
+        chosen = await self._choose(asking)
         if chosen is None:
             self.desk.cancel_turn()
             return "cancelled"
         return _DECISIONS.get(chosen, "reject_once")
 
-    async def _choose(
-        self, subject: Mapping[str, Any], options: Sequence[Mapping[str, Any]]
-    ) -> str | None:
+    async def _choose(self, asking: Asking) -> str | None:
         """The chosen option's id; `None` when the person cancelled.
 
         Raises:
             RpcError: the client cannot ask.
         """
-        params = {"sessionId": self.desk.id, "toolCall": subject, "options": options}
+        params = self.desk.permission(asking)
         raw = await self.desk.ask("session/request_permission", params)
         outcome = jsontext.decode(raw, _answers).outcome
         if outcome.outcome == "cancelled":
@@ -163,16 +173,24 @@ class EditorAsker:
         if approve is None:
             options.append({"optionId": "none", "name": "None of these", "kind": "reject_once"})
         call_id = question.get("callId")
-        subject = self.desk.subject(
-            str(call_id) if call_id else f"question-{question.get('id', '')}",
-            "question",
-            Card(
-                title=str(question.get("question", "")),
-                kind="think" if approve is None else "switch_mode",
-                content=(Text(forms.message(question)),),
-            ),
+        title = str(question.get("question", ""))
+        card = Card(
+            title=title,
+            kind="think" if approve is None else "switch_mode",
+            content=(Text(forms.message(question)),),
         )
-        chosen = await self._choose(subject, options)
+        id = str(call_id) if call_id else f"question-{question.get('id', '')}"
+        detail = question.get("detail")
+        asking = Asking(
+            call_id=self.desk.public_call_id(id),
+            name="question",
+            card=card,
+            plain_card=card,
+            title=title,
+            description=str(detail) if detail else None,
+            options=options,
+        )
+        chosen = await self._choose(asking)
         if chosen is None:
             self.desk.cancel_turn()
             raise ToolError("the user cancelled the question", code="ASK_CANCELLED")

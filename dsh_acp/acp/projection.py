@@ -49,6 +49,7 @@ from dsh_acp.log.plugin_payloads import (
     CompactionEnd,
     CompactionStart,
     CompactionSummary,
+    HookResult,
     LlmRetry,
     SessionTitle,
 )
@@ -191,6 +192,8 @@ class Projection:
                 self._asked[id] = call_id
             case ApprovalDecided(id=id, outcome="allowed-once"):
                 return self.calls.start(self._asked.pop(id, ""))
+            case HookResult(point="UserPromptSubmit", decision="block") as refused:
+                return [self._refused(refused)]
             case LlmRetry() as retry:
                 return self._retry(retry)
             case CommandRun() as run if replay:
@@ -281,6 +284,12 @@ class Projection:
             f"\n\n[Previous model attempt discarded; retrying {count} in {delay}ms: {reason}]\n\n",
         )
         return [notice, *self._new_attempt(self._attempt + 1)]
+
+    def _refused(self, refused: HookResult) -> Notice:
+        summary = refused.stderr_summary
+        why = summary if isinstance(summary, str) else "it gave no reason"
+        said = f"A hook refused the prompt: {why}"
+        return Notice("warning", "Prompt refused", said, self._message_id(_MARKER), f"{said}\n\n")
 
     def _turn_end(self, end: TurnEnd) -> list[Update]:
         found = self.calls.close_all()

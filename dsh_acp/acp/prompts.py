@@ -1,10 +1,11 @@
-"""Open prompts of one session, and when each of them is answered.
+"""Open prompts of one session, and when each of them ends.
 
 A prompt is bound by its message's id: to the turn whose claim took the message out of the inbox,
 or to the splice that cancelled it. It is answered at the end of its own turn, by whoever writes
 that turn's updates, so the answer can only come behind them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ _AUTH: Final = frozenset({"AUTH", "MISSING_CREDENTIAL"})
 
 
 class Prompt:
-    """One `session/prompt` that waits for its answer. `turn` is known once it is claimed."""
+    """One `session/prompt` on its way. `turn` is known once it is claimed."""
 
     def __init__(self, call: Call, message_id: str) -> None:
         self.call: Final = call
@@ -37,27 +38,43 @@ class Prompt:
         self.turn: int | None = None
         self.is_cancelled = False
 
-    def settle(self, outcome: "str | RpcError") -> bytes:
-        """The answer's line: a stop reason, or an error. Cancelling always wins over an error."""
-        if self.is_cancelled:
-            outcome = "cancelled"
-        if isinstance(outcome, RpcError):
-            return self.call.settle_error(outcome)
-        return self.call.settle({"stopReason": outcome})
 
-
-class Prompts:
-    """The open prompts, following the log."""
+class Prompts(ABC):
+    """The open prompts, following the log. Each protocol version says how they are answered."""
 
     def __init__(self, seed_length: int, turn: int) -> None:
-        self._waiting: Final = PendingFold(seed_length)
+        self.waiting: Final = PendingFold(seed_length)
+        self.turn = turn
         self._open: dict[str, Prompt] = {}
-        self._turn = turn
+
+    @abstractmethod
+    def finish(self, prompt: Prompt, outcome: "str | RpcError") -> bytes:
+        """The lines that end `prompt`: a stop reason, or an error."""
+
+    @abstractmethod
+    def commanded(self, call: Call, outcome: str) -> bytes:
+        """The lines that are due when a slash command has ended, or `call` got no further."""
+
+    @abstractmethod
+    def unlogged(self, call: Call, text: str) -> bytes:
+        """The lines that are due for a slash command that does not get into the log."""
+
+    @abstractmethod
+    def commanding(self, call: Call) -> None:
+        """A slash command begins."""
+
+    @abstractmethod
+    def asking(self, is_open: bool) -> bytes:
+        """The lines that are due when a question to the person opens, and when it is over."""
+
+    @abstractmethod
+    def standing(self) -> bytes:
+        """The lines that say what the session is doing, for a client that has just joined."""
 
     def seed(self, event: Event) -> None:
         """Take in an event of an earlier life."""
         if event.type == InboxSpliced.TYPE:
-            self._waiting.apply(event)
+            self.waiting.apply(event)
 
     def add(self, prompt: Prompt) -> None:
         """Follow `prompt`. To be called before its message is in the inbox."""
@@ -72,21 +89,21 @@ class Prompts:
 
     @property
     def open(self) -> tuple[Prompt, ...]:
-        """Those that are not answered yet, in the order of their arrival."""
+        """Those that have not ended yet, in the order of their arrival."""
         return tuple(self._open.values())
 
     def settle(self, prompt: Prompt, outcome: str | RpcError) -> bytes:
-        """Answer `prompt`; empty when it was answered before."""
+        """End `prompt`; empty when it has ended. Cancelling always wins over an error."""
         if prompt not in self:
             return b""
         del self._open[prompt.message_id]
-        return prompt.settle(outcome)
+        return self.finish(prompt, "cancelled" if prompt.is_cancelled else outcome)
 
     def apply(self, event: Event) -> bytes:
-        """The lines of answers that `event` makes due."""
+        """The lines that `event` makes due."""
         match event.payload:
             case TurnStart(turn=turn):
-                self._turn = turn
+                self.turn = turn
             case InboxSpliced() as splice:
                 return self._spliced(event, splice)
             case TurnEnd(turn=turn, reason=reason):
@@ -97,10 +114,14 @@ class Prompts:
         return b""
 
     def _spliced(self, event: Event, splice: InboxSpliced) -> bytes:
-        items = self._waiting.lists.get(splice.target, [])
+        items = self.waiting.lists.get(splice.target, [])
         removed = items[splice.start : splice.start + (splice.removed_count or 0)]
-        self._waiting.apply(event)
-        return b"".join(self._removed([message.id for message in removed], splice))
+        self.waiting.apply(event)
+        inserted = {message.id for message in splice.inserted}
+        for id in inserted & self._open.keys():
+            self._open[id].turn = None
+        gone = [message.id for message in removed if message.id not in inserted]
+        return b"".join(self._removed(gone, splice))
 
     def _removed(self, ids: Iterable[str], splice: InboxSpliced) -> Iterable[bytes]:
         for id in ids:
@@ -110,7 +131,7 @@ class Prompts:
             if splice.outcome == "canceled":
                 yield self.settle(prompt, "cancelled")
             else:
-                prompt.turn = self._turn
+                prompt.turn = self.turn
 
 
 def outcome(reason: TurnEndReason) -> str | RpcError:

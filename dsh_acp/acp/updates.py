@@ -9,11 +9,12 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from dsh_acp.agent.commands import CommandInfo
 from dsh_acp.messages import ImageRef
 from dsh_acp.tools.tool import Card
 
 Role: TypeAlias = Literal["agent", "thought", "user"]
-Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed"]
+Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 
 
 class Chunk(Struct, frozen=True):
@@ -75,10 +76,13 @@ class Used(Struct, frozen=True):
     tokens: dict[str, int]
 
 
+Severity: TypeAlias = Literal["info", "warning", "error"]
+
+
 class Notice(Struct, frozen=True):
     """Something to know; `text` says it in a message, for clients that show no notices."""
 
-    severity: Literal["info", "warning", "error"]
+    severity: Severity
     title: str
     description: str | None
     message_id: str
@@ -94,8 +98,70 @@ class Compaction(Struct, frozen=True):
     error: str | None = None
 
 
+class Output(Struct, frozen=True):
+    """More output of a running call. Not in the log."""
+
+    call_id: str
+    text: str
+
+
+class Attached(Struct, frozen=True):
+    """A terminal of the client's own shows a call's output. Not in the log."""
+
+    call_id: str
+    terminal_id: str
+
+
+class Commands(Struct, frozen=True):
+    """The complete list of slash commands."""
+
+    commands: tuple[CommandInfo, ...]
+
+
+class Value(Struct, frozen=True):
+    """One value that a choice may have."""
+
+    id: str
+    name: str
+    description: str | None = None
+
+
+class Choice(Struct, frozen=True):
+    """A choice with its values, in one nameless group or in named ones."""
+
+    id: str
+    name: str
+    description: str
+    current: str
+    groups: tuple[tuple[str, tuple[Value, ...]], ...]
+
+    @property
+    def values(self) -> list[str]:
+        """The ids of all values."""
+        return [value.id for _, values in self.groups for value in values]
+
+
+class Choices(Struct, frozen=True):
+    """Everything that can be chosen; `is_new_mode` when the first of them has changed."""
+
+    choices: tuple[Choice, ...]
+    is_new_mode: bool = False
+
+
 Update: TypeAlias = (
-    Chunk | Block | CallShown | CallChanged | Plan | Title | Used | Notice | Compaction
+    Chunk
+    | Block
+    | CallShown
+    | CallChanged
+    | Plan
+    | Title
+    | Used
+    | Notice
+    | Compaction
+    | Output
+    | Attached
+    | Commands
+    | Choices
 )
 
 # ---------------------------------------------------------------- lists of updates

@@ -4,29 +4,35 @@ Text chunks are nearly all of the traffic, so their frames are put together from
 prepared once per message.
 """
 
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dsh_acp.acp import cards
-from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.client import Client
+from dsh_acp.acp.codec import Asking
+from dsh_acp.acp.pieces import ReadImage, iso, picture
 from dsh_acp.acp.updates import (
+    Attached,
     Block,
     CallChanged,
     CallShown,
+    Choice,
+    Choices,
     Chunk,
+    Commands,
     Compaction,
     Notice,
+    Output,
     Plan,
     Title,
     Update,
     Used,
+    Value,
 )
+from dsh_acp.agent.commands import CommandInfo
 from dsh_acp.messages import ImageRef
 from dsh_acp.tools.tool import Card, TerminalView
 from dsh_acp.wire import frames
-
-ReadImage = Callable[[ImageRef], bytes]
 
 _KINDS: Final[Mapping[str, str]] = {
     "agent": "agent_message_chunk",
@@ -42,6 +48,7 @@ class Codec:
     """Frames for one session and one client. Remembers which calls are shown as terminals."""
 
     def __init__(self, session_id: str, client: Client, read_image: ReadImage) -> None:
+        self._session_id: Final = session_id
         self._client: Final = client
         self._read_image: Final = read_image
         self._prefix: Final = (
@@ -86,6 +93,28 @@ class Codec:
                 return self._notice(update)
             case Compaction():
                 return self.frame(_compaction(update)) if self._client.compaction else b""
+            case Output():
+                return self._output(update.call_id, update.text)
+            case Attached():
+                return self._attach(update.call_id, update.terminal_id)
+            case Commands():
+                return self.frame(
+                    {
+                        "sessionUpdate": "available_commands_update",
+                        "availableCommands": [_command(info) for info in update.commands],
+                    }
+                )
+            case Choices():
+                return self._choices(update)
+
+    def _choices(self, update: Choices) -> bytes:
+        lines = b""
+        if update.is_new_mode:
+            mode = update.choices[0].current
+            lines = self.frame({"sessionUpdate": "current_mode_update", "currentModeId": mode})
+        return lines + self.frame(
+            {"sessionUpdate": "config_option_update", "configOptions": choices(update.choices)}
+        )
 
     # ------------------------------------------------------------ messages
 
@@ -104,26 +133,11 @@ class Codec:
     def _block(self, block: Block) -> dict[str, Any]:
         content = block.content
         if isinstance(content, ImageRef):
-            content = self._image(content)
+            content = picture(content, self._read_image)
         return {
             "sessionUpdate": _KINDS[block.role],
             "content": content,
             "messageId": block.message_id,
-        }
-
-    def _image(self, image: ImageRef) -> dict[str, Any]:
-        from base64 import b64encode
-
-        from dsh_acp.errors import DshError
-
-        try:
-            data = self._read_image(image)
-        except (DshError, OSError):
-            return {"type": "text", "text": f"[image {image.name or image.attachment_id}]"}
-        return {
-            "type": "image",
-            "data": b64encode(data).decode("ascii"),
-            "mimeType": image.media_type,
         }
 
     def _notice(self, notice: Notice) -> bytes:
@@ -167,11 +181,13 @@ class Codec:
             update["kind"] = card.kind or "other"
             if changed.name:
                 update["name"] = changed.name
-        update["status"] = changed.status
+        # This version has no word for a call that was stopped.
+        status = "failed" if changed.status == "cancelled" else changed.status
+        update["status"] = status
         if card is not None and changed.output is None:
             self._describe(update, changed.call_id, card)
         elif card is not None:
-            self._conclude(update, changed.call_id, card, changed.output or "", changed.status)
+            self._conclude(update, changed.call_id, card, changed.output or "", status)
         return update
 
     def _describe(self, update: dict[str, Any], call_id: str, card: Card) -> None:
@@ -217,28 +233,32 @@ class Codec:
         if card.diffs and output:
             update["rawOutput"] = {"result": output[:_RESULT_SHOWN]}
 
-    def question(self, call_id: str, name: str, card: Card) -> dict[str, Any]:
-        """A call as the subject of a permission request: all that is needed to judge it."""
-        found: dict[str, Any] = {
-            "toolCallId": call_id,
-            "title": card.title or name,
+    def permission(self, asking: Asking) -> dict[str, Any]:
+        """The call, with all that is needed to judge it, and the options."""
+        card = asking.card
+        call: dict[str, Any] = {
+            "toolCallId": asking.call_id,
+            "title": card.title or asking.name,
             "kind": card.kind or "other",
             "status": "pending",
         }
         if card.raw_input is not None:
-            found["rawInput"] = card.raw_input
+            call["rawInput"] = card.raw_input
         if card.locations:
-            found["locations"] = cards.locations(card.locations)
+            call["locations"] = cards.locations(card.locations)
         content = [cards.text_content(text) for text in cards.texts(card)]
         content += cards.diffs(card.diffs)
         if content:
-            found["content"] = content
-        return found
+            call["content"] = content
+        return {"sessionId": self._session_id, "toolCall": call, "options": asking.options}
 
     # ------------------------------------------------------------ live terminals
 
-    def output(self, call_id: str, text: str) -> bytes:
-        """More output of a running call; empty when this call or client does not show it."""
+    def beside(self) -> bytes:
+        """Nothing: the result brings the output anyway."""
+        return b""
+
+    def _output(self, call_id: str, text: str) -> bytes:
         if call_id not in self._terminals or call_id in self._attached:
             return b""
         before = self._streamed.get(call_id, "")
@@ -251,8 +271,7 @@ class Codec:
             update["content"] = [cards.text_content(cards.fenced(shown))]
         return self.frame(update)
 
-    def attach(self, call_id: str, terminal_id: str) -> bytes:
-        """Show the client's own terminal in the card of a call."""
+    def _attach(self, call_id: str, terminal_id: str) -> bytes:
         self._attached.add(call_id)
         return self.frame(
             {
@@ -263,10 +282,50 @@ class Codec:
         )
 
 
-def iso(milliseconds: int) -> str:
-    """A time as ISO 8601 in UTC with milliseconds: `2026-07-25T04:53:00.000Z`."""
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
+def choices(found: Sequence[Choice]) -> list[dict[str, Any]]:
+    """`configOptions`."""
+    return [_choice(choice) for choice in found]
+
+
+def _choice(choice: Choice) -> dict[str, Any]:
+    groups = [
+        {"group": name, "name": name, "options": [_value(value) for value in values]}
+        for name, values in choice.groups
+    ]
+    return {
+        "id": choice.id,
+        "name": choice.name,
+        "description": choice.description,
+        "category": choice.id,
+        "type": "select",
+        "currentValue": choice.current,
+        "options": groups if choice.groups[0][0] else groups[0]["options"],
+    }
+
+
+def _value(value: Value) -> dict[str, Any]:
+    found = {"value": value.id, "name": value.name}
+    if value.description is not None:
+        found["description"] = value.description
+    return found
+
+
+def modes(current: str, presets: Sequence[Value]) -> dict[str, Any]:
+    """`modes`."""
+    return {
+        "currentModeId": current,
+        "availableModes": [
+            {"id": value.id, "name": value.name, "description": value.description}
+            for value in presets
+        ],
+    }
+
+
+def _command(info: CommandInfo) -> dict[str, Any]:
+    item: dict[str, Any] = {"name": info.name, "description": info.description or info.name}
+    if info.hint:
+        item["input"] = {"hint": info.hint}
+    return item
 
 
 def _plan(plan: Plan) -> dict[str, Any]:

@@ -6,12 +6,22 @@ a time when nothing is said unasked; what came up meanwhile is said with the nex
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from dsh_acp.acp import options
-from dsh_acp.acp.handshake import Client
-from dsh_acp.acp.updates import Chunk, Title, Update, settled
-from dsh_acp.acp.v1 import Codec
+from dsh_acp.acp.codec import Codec
+from dsh_acp.acp.updates import (
+    Choice,
+    Choices,
+    Chunk,
+    Commands,
+    Notice,
+    Severity,
+    Title,
+    Update,
+    settled,
+)
+from dsh_acp.agent.commands import CommandInfo
 from dsh_acp.agent.services import Routes
 from dsh_acp.agent.session import Session
 
@@ -19,12 +29,12 @@ from dsh_acp.agent.session import Session
 class Voice:
     """Of one session. Everything is returned as lines for the caller to write in its place."""
 
-    def __init__(self, codec: Codec, session: Session, routes: Routes, client: Client) -> None:
+    def __init__(self, codec: Codec, session: Session, routes: Routes) -> None:
         self._codec: Final = codec
         self._session: Final = session
         self._routes: Final = routes
-        self._client: Final = client
-        self._told: list[dict[str, Any]] = []
+        self._told: tuple[Choice, ...] = ()
+        self._announced: tuple[CommandInfo, ...] = ()
         self._chosen: tuple[str, ...] = ()
         self._choosable: object = None
         self._is_hushed = False
@@ -33,13 +43,9 @@ class Voice:
 
     # ------------------------------------------------------------ choices
 
-    def choices(self) -> list[dict[str, Any]]:
-        """The configuration options as they are now."""
-        return options.config_options(self._session, self._routes)
-
-    def modes(self) -> dict[str, Any]:
-        """The modes as they are now."""
-        return options.modes(self._session)
+    def choices(self) -> tuple[Choice, ...]:
+        """The choices as they are now."""
+        return options.choices(self._session, self._routes)
 
     def know(self) -> None:
         """The client knows the choices as they are now, from an answer."""
@@ -56,13 +62,21 @@ class Voice:
         if before == now:
             return b""
         self._told = now
-        mode = now[0]["currentValue"]
-        lines = b""
-        if not before or before[0]["currentValue"] != mode:
-            update = {"sessionUpdate": "current_mode_update", "currentModeId": mode}
-            lines += self._codec.frame(update)
-        update = {"sessionUpdate": "config_option_update", "configOptions": now}
-        return lines + self._codec.frame(update)
+        is_new_mode = not before or before[0].current != now[0].current
+        return self._codec.encode(Choices(now, is_new_mode))
+
+    # ------------------------------------------------------------ commands
+
+    def commands(self) -> tuple[CommandInfo, ...]:
+        """The slash commands; the client is told of them by whoever asks."""
+        self._announced = tuple(self._session.commands.list())
+        return self._announced
+
+    def new_commands(self) -> bytes:
+        """The update that tells of a list other than the one last told; else nothing."""
+        if tuple(self._session.commands.list()) == self._announced:
+            return b""
+        return self._codec.encode(Commands(self.commands()))
 
     # ------------------------------------------------------------ silence
 
@@ -90,19 +104,14 @@ class Voice:
 
     # ------------------------------------------------------------ words
 
-    def note(self, severity: str, title: str, description: str) -> bytes:
+    def note(self, severity: Severity, title: str, description: str) -> bytes:
         """A notice, or the same in a message for clients without notices."""
-        if not self._client.notices:
-            return self.say(f"{description}\n\n")
-        return self._codec.frame(
-            {
-                "sessionUpdate": "notice",
-                "severity": severity,
-                "title": title,
-                "description": description,
-            }
-        )
+        text = f"{description}\n\n"
+        return self._codec.encode(Notice(severity, title, description, self._id(), text))
 
     def say(self, text: str) -> bytes:
         """A message of the agent's that is not in the log."""
-        return self._codec.encode(Chunk("agent", f"beside-{next(self._numbers)}", text))
+        return self._codec.encode(Chunk("agent", self._id(), text))
+
+    def _id(self) -> str:
+        return f"beside-{next(self._numbers)}"

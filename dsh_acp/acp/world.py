@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from dsh_acp import jsontext
-from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.client import Client
 from dsh_acp.acp.terminals import ClientTerminals
 from dsh_acp.errors import ToolError
 from dsh_acp.tools.tool import CommandEnd, FileRead, Version, World

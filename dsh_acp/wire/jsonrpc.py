@@ -97,6 +97,10 @@ async def _no_drain() -> None:
     pass
 
 
+def _all(call: Call) -> bool:
+    return True
+
+
 class _Pending:
     __slots__ = ("done", "response")
 
@@ -110,6 +114,7 @@ class Peer:
 
     `handlers` is read at each call, so it may be replaced while the connection lives.
     `translate` gives the error for an exception that is not an `RpcError`, or `None` for a bug.
+    `admits` sees each call first, in the order of the wire; what it turns down is its to answer.
     `drain` waits while the other end reads slower than is written; whoever writes much awaits it.
     """
 
@@ -123,6 +128,7 @@ class Peer:
         self.write: Final = write
         self.drain: Final = drain
         self.handlers = handlers
+        self.admits: Callable[[Call], bool] = _all
         self._translate: Final = translate
         self._tasks: TaskGroup | None = None
         self._calls: Final[dict[bytes, Call]] = {}
@@ -163,6 +169,8 @@ class Peer:
         assert self._tasks is not None
         if call.method == "$/cancel_request" and call.id is None:
             self._cancel(call)
+            return
+        if not self.admits(call):
             return
         handler = self.handlers.get(call.method)
         if handler is None:

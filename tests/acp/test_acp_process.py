@@ -120,11 +120,11 @@ def test_the_first_line_is_the_answer_to_initialize_whatever_else_is_sent(starte
     assert agent.receive()["id"] == "n"
 
 
-def test_calls_before_initialize_are_answered_too(started: Any) -> None:
+def test_calls_before_initialize_are_refused(started: Any) -> None:
     agent = started()
     agent.send({"jsonrpc": "2.0", "id": 8, "method": "session/list"}, INIT)
     frames = {frame["id"]: frame for frame in (agent.receive(), agent.receive())}
-    assert frames[8]["result"] == {"sessions": []} and "result" in frames[0]
+    assert frames[8]["error"]["code"] == -32600 and "result" in frames[0]
 
 
 def test_a_bad_initialize_can_be_repeated(started: Any) -> None:

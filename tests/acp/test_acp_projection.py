@@ -9,7 +9,7 @@ from acp_bench import check
 from hypothesis import given, strategies as st
 import pytest
 
-from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.client import Client
 from dsh_acp.acp.projection import Projection
 from dsh_acp.acp.updates import Chunk, Plan, Title, Update, Used, merged, settled
 from dsh_acp.acp.v1 import Codec, iso

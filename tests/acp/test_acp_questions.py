@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.client import Client
+from dsh_acp.acp.codec import Asking
 from dsh_acp.acp.permission import EditorAsker
 from dsh_acp.errors import ToolError
-from dsh_acp.tools.tool import Card
 from dsh_acp.wire.frames import RpcError
 
 COLOUR = {
@@ -33,8 +33,9 @@ class Desk:
 
     async def caught_up(self) -> None: ...
 
-    def subject(self, call_id: str, name: str, card: Card) -> dict[str, Any]:
-        return {"toolCallId": call_id, "title": card.title}
+    def permission(self, asking: Asking) -> dict[str, Any]:
+        subject = {"toolCallId": asking.call_id, "title": asking.card.title}
+        return {"toolCall": subject, "options": asking.options}
 
     def public_call_id(self, call_id: str) -> str:
         return call_id

@@ -5,7 +5,7 @@ from acp_bench import Bench, Editor, fail, forever, say, use
 import anyio
 import pytest
 
-from dsh_acp.acp import methods
+from dsh_acp.acp import v1_handshake
 from dsh_acp.wire.frames import RpcError
 
 
@@ -20,10 +20,10 @@ async def test_every_advertised_method_is_answered(bench: Bench) -> None:
         for name in (*names, "session/set_mode", "session/set_config_option"):
             frame = await editor.response(editor.start(name))
             assert frame.get("error", {}).get("code") != -32601, name
-        assert set(names) | {"session/set_mode", "session/set_config_option"} <= set(methods.V1)
+        assert set(names) | {"session/set_mode", "session/set_config_option"} <= set(v1_handshake.METHODS)
 
 
-@pytest.mark.parametrize(("asked", "answered"), [(1, 1), (0, 1), (2, 1), (65535, 1), (-1, 1)])
+@pytest.mark.parametrize(("asked", "answered"), [(1, 1), (2, 1), (65535, 1)])
 async def test_any_version_is_answered_with_one_that_is_spoken(
     bench: Bench, asked: int, answered: int
 ) -> None:
@@ -31,6 +31,15 @@ async def test_any_version_is_answered_with_one_that_is_spoken(
         result = await editor.call("initialize", protocolVersion=asked, info={"name": "x"})
         assert result["protocolVersion"] == answered
         assert result["agentInfo"]["name"] == "dsh-acp" and result["agentInfo"]["version"]
+
+
+async def test_a_version_below_the_oldest_is_refused_with_those_there_are(bench: Bench) -> None:
+    async with bench.editor() as editor:
+        with pytest.raises(RpcError) as caught:
+            await editor.call("initialize", protocolVersion=0)
+        assert caught.value.code == -32022
+        assert caught.value.data["requested"] == 0 and 1 in caught.value.data["supported"]
+        assert (await editor.initialize())["protocolVersion"] == 1
 
 
 async def test_odd_capabilities_count_as_absent(bench: Bench) -> None:
@@ -64,7 +73,7 @@ async def test_terminal_sign_in_is_offered_only_where_terminals_are(bench: Bench
 
 async def test_a_version_must_be_an_integer(bench: Bench) -> None:
     async with bench.editor() as editor:
-        for value in ("1", None, 1.5):
+        for value in ("1", None, 1.5, -1):
             with pytest.raises(RpcError) as caught:
                 await editor.call("initialize", protocolVersion=value)
             assert caught.value.code == -32602
@@ -219,7 +228,7 @@ async def test_what_was_streamed_before_a_crash_is_shown_again(bench: Bench) -> 
         session = await editor.new()
         editor.start("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "q"}])
         await editor.until(lambda: editor.said() == "partial answer")
-        log = editor.bridge._live[session].session.log
+        log = editor.bridge.sessions.live[session].session.log
         log.flush()
         crashed = log.path.read_bytes()
         path = log.path

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dsh_acp.acp.handshake import Client
+from dsh_acp.acp.client import Client
 from dsh_acp.acp.world import EditorWorld
 from dsh_acp.errors import ToolError
 from dsh_acp.tools.world import LocalWorld

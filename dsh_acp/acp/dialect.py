@@ -1,0 +1,25 @@
+"""What a protocol version adds to the sessions that all versions share."""
+
+from typing import Protocol
+
+from dsh_acp.acp.client import Client
+from dsh_acp.acp.codec import Codec
+from dsh_acp.acp.pieces import ReadImage
+from dsh_acp.acp.prompts import Prompts
+
+
+class Dialect(Protocol):
+    """One version: how sessions are told of, and how prompts are answered."""
+
+    @property
+    def echoes(self) -> bool:
+        """Whether the person's own words are told while live, too."""
+        ...
+
+    def codec(self, session_id: str, client: Client, read_image: ReadImage) -> Codec:
+        """The frames of one session."""
+        ...
+
+    def prompts(self, codec: Codec, seed_length: int, turn: int) -> Prompts:
+        """The open prompts of one session whose last turn is `turn`."""
+        ...
