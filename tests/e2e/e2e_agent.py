@@ -78,6 +78,9 @@ class Agent:
         self.permission: str | None = "allow_once"
         """The kind of option that questions are answered with; `None` leaves them open."""
         self.is_judged = True
+        self.reading = threading.Event()
+        """Clear it, and nobody reads the agent's stdout."""
+        self.reading.set()
         self._next_id = 0
         self._news = threading.Condition()
         self._ended = False
@@ -102,7 +105,7 @@ class Agent:
 
     def _read(self) -> None:
         assert self.it.stdout is not None
-        for line in self.it.stdout:
+        while self.reading.wait(WAIT_S) and (line := self.it.stdout.readline()):
             self._receive(line)
         with self._news:
             self._ended = True
