@@ -11,11 +11,11 @@ import pytest
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
 TABLE: dict[str, list[str] | str] = tomllib.loads((HERE / "faults.toml").read_text("utf-8"))
-DISTINCT = ("START", "FRAME", "STREAM", "CANCEL")
+AT_THE_WIRE = ("START", "FRAME", "STREAM", "CANCEL")
 
 
 @cache
-def tests_in(path: Path) -> frozenset[str]:
+def names_in(path: Path) -> frozenset[str]:
     """The names of the tests that a file defines."""
     tree = ast.parse(path.read_bytes())
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -39,12 +39,12 @@ def test_each_fault_has_a_test_that_exists_or_a_reason(id: str) -> None:
     for node in entry:
         file, _, name = node.partition("::")
         assert (PROJECT / file).is_file(), file
-        assert name in tests_in(PROJECT / file), node
+        assert name in names_in(PROJECT / file), node
 
 
 def test_the_wire_and_the_turn_are_tested_with_real_processes() -> None:
     through = {"tests/e2e", "tests/cli", "tests/acp"}
     for id, entry in TABLE.items():
-        if id.split("-")[0] in DISTINCT:
+        if id.split("-")[0] in AT_THE_WIRE:
             assert isinstance(entry, list)
             assert {"/".join(node.split("/")[:2]) for node in entry} & through, id
