@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import gc
 import logging
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -25,7 +25,6 @@ from dsh_acp.acp.updates import Update, merged, settled
 from dsh_acp.acp.voice import Voice
 from dsh_acp.agent.services import USER, Routes
 from dsh_acp.agent.session import Session
-from dsh_acp.config import McpServerSettings
 from dsh_acp.errors import ToolError
 from dsh_acp.log.events import Event
 from dsh_acp.log.follow import Follower
@@ -33,9 +32,12 @@ from dsh_acp.log.packed import ChunkRow, Entry
 from dsh_acp.log.payloads import AssistantChunk, RequestHeader
 from dsh_acp.log.plugin_payloads import ApprovalPolicy, PermissionPreset, PlanMode, SandboxMode
 from dsh_acp.messages import Message
-from dsh_acp.tools.tool import Outcome, ToolSet
+from dsh_acp.tools.tool import Outcome, Tool
 from dsh_acp.wire.frames import INTERNAL_ERROR, RpcError
 from dsh_acp.wire.jsonrpc import Call, Peer
+
+if TYPE_CHECKING:
+    from dsh_acp.acp.remote import RemoteTools
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class Conversation:
         client: Client,
         session: Session,
         *,
-        tools: ToolSet,
+        tools: dict[str, Tool],
         routes: Routes,
         codec: Codec,
         prompts: Prompts,
@@ -78,8 +80,8 @@ class Conversation:
         self.client: Final = client
         self.session: Final = session
         self.tools = tools
-        self.servers: tuple[McpServerSettings, ...] = ()
-        """The MCP servers that this session is to use."""
+        self.remote: RemoteTools | None = None
+        """The MCP servers of this session; `None` when there are none."""
         self.remarks: tuple[str, ...] = ()
         """What is to be said about the session once it is announced."""
         self.admission: Final = anyio.Lock(fast_acquire=True)
@@ -155,6 +157,8 @@ class Conversation:
         self.session.start(tasks)
         self.voice.know()
         tasks.start_soon(self._follow)
+        if self.remote is not None:
+            self.remote.start()
 
     def _shortcut(self, follower: Follower) -> bool:
         """Send streamed text without waking the task that follows, where nothing speaks against.

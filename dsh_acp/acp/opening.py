@@ -113,8 +113,7 @@ class Opening:
             echoes=self.dialect.echoes,
             projection=self.projection(session.id, place.cwd, tools),
         )
-        named = {server.name: server for server in (*settings.mcp_servers, *place.servers)}
-        conversation.servers = tuple(named.values())
+        self.connect(conversation, place.servers)
         conversation.remarks = self._news(place.cwd, hook_files.problems)
         asker.desk = conversation
         if terminals is not None:
@@ -133,6 +132,28 @@ class Opening:
         news = tuple(each for each in problems if (cwd, each) not in self._told)
         self._told.update((cwd, each) for each in news)
         return news
+
+    def connect(self, conversation: Conversation, passed: Sequence[McpServerSettings]) -> None:
+        """Have it use these MCP servers, and those of the configuration, from now on."""
+        settings = self._host.settings
+        if conversation.remote is not None:
+            conversation.remote.use(passed)
+        elif passed or settings.mcp_servers:
+            # Most sessions have no servers, and need nothing of this.
+            from dsh_acp.acp.remote import RemoteTools
+
+            conversation.remote = RemoteTools(
+                conversation.session,
+                conversation.tools,
+                conversation.voice,
+                conversation.write,
+                has_notices=conversation.client.notices,
+                settings=settings,
+                attachments=self._host.attachments,
+                passed=passed,
+            )
+            # Of one that does not run yet, they start when it does.
+            conversation.remote.start()
 
     def codec(self, session_id: str, client: Client) -> Codec:
         """A codec for one session."""

@@ -87,7 +87,7 @@ class RemoteTools:
         session.commands.more = self._commands
 
     def start(self) -> None:
-        """Connect in the background of the session, which must be running."""
+        """Connect in the background of the session, once that runs."""
         self._session.background(self._servers.run)
 
     def use(self, passed: Sequence[McpServerSettings]) -> None:

@@ -158,6 +158,8 @@ class Sessions:
                 if replay:
                     self._replay(conversation)
                 where = place(cwd or known, directories, servers)
+                if servers is not None:
+                    self._opening.connect(conversation, where.servers)
                 self._announce(conversation, where, announce)
                 return
             try:
@@ -279,6 +281,8 @@ class Sessions:
         self, call: Call, conversation: Conversation, blocks: Sequence[Any], meta: Any
     ) -> None:
         command = slash.recognise(content.text_of(blocks))
+        if conversation.remote is not None:
+            await conversation.remote.ready(command and command[0])
         if command is not None and not conversation.session.commands.is_skill(command[0]):
             message = await slash.run(conversation, call, *command)
             if message is None:
