@@ -26,6 +26,7 @@ from dsh_acp.snapshot.play import Player
 from dsh_acp.snapshot.recording import replay
 from dsh_acp.snapshot.rewrite import rewrite
 from dsh_acp.snapshot.scenario import SYSTEM, TOOLS, Scenario, log_name
+from dsh_acp.snapshot.script import Input
 from dsh_acp.snapshot.steps import Delete
 
 Json: TypeAlias = dict[str, Any]
@@ -119,8 +120,7 @@ async def run_all(
 
 async def run(scenario: Scenario, options: Options) -> Result:
     """One scenario at level `full`, in any mode."""
-    faults = scenario.faults()
-    if options.mode == "check" and faults:
+    if options.mode == "check" and (faults := scenario.faults()):
         return Result(name=scenario.name, problems=tuple(faults))
     try:
         script = scenario.input
@@ -128,6 +128,30 @@ async def run(scenario: Scenario, options: Options) -> Result:
         return Result(name=scenario.name, problems=(f"input.json: {exc}",))
     if scenario.is_wire:
         return await run_wire(scenario, options)
+    if options.mode == "record":
+        return await _record(scenario, script, options)
+    return await _play(scenario, script, options)
+
+
+async def _record(scenario: Scenario, script: Input, options: Options) -> Result:
+    """Play with the live model, then once more with what it said.
+
+    The second run makes the expectations those of a replay: a live session does things of its own,
+    such as asking for a title, that a recording has no place for. Real gaps between tokens stay.
+    """
+    if scenario.overrides:
+        words = "its replies are written by hand; remove replay.override.json to record it"
+        return Result(name=scenario.name, skipped=words)
+    live = await _play(scenario, script, options)
+    if not live.ok:
+        return live
+    replay = msgspec.structs.replace(options, mode="refresh", live=None)
+    again = await _play(Scenario(scenario.folder), script, replay)
+    written = tuple(dict.fromkeys((*live.written, *again.written)))
+    return msgspec.structs.replace(again, written=written)
+
+
+async def _play(scenario: Scenario, script: Input, options: Options) -> Result:
     with bench(scenario) as found:
         try:
             player = Player(
@@ -142,9 +166,7 @@ async def run(scenario: Scenario, options: Options) -> Result:
         except (replies.ReplyError, jsontext.DecodeError) as exc:
             return Result(name=scenario.name, problems=(f"the model's script: {exc}",))
         run = Played(scenario, options, found, player)
-        if options.mode == "check":
-            return run.check()
-        return run.write()
+        return run.check() if options.mode == "check" else run.write()
 
 
 async def run_wire(scenario: Scenario, options: Options) -> Result:
@@ -254,7 +276,7 @@ class Played:
             return []  # nobody knows how many replies there were, or how many were used
         logs, overrides = self.scenario.logs, self.scenario.overrides
         total = 0
-        for number in range(max([len(logs), *(n + 1 for n in overrides)])):
+        for number in range(max(1, len(self.logs))):
             log = logs[number] if number < len(logs) else []
             lenient = number > 0 or number in overrides
             script = overrides.get(number)

@@ -37,7 +37,9 @@ FAULTS = (
     # the bridge
     Fault("max-tokens-hidden", "acp/prompts.py", '"max_tokens"', '"end_turn"'),
     Fault("refusal-hidden", "acp/prompts.py", 'return "refusal"', 'return "end_turn"'),
-    Fault("queued-cancel-unheard", "acp/prompts.py", '== "canceled"', '== "cancelled"'),
+    Fault(
+        "cancel-keeps-queue", "acp/conversation.py", "abort(USER)", "abort(USER, keep_inbox=True)"
+    ),
     Fault("auth-error-hidden", "acp/prompts.py", "AUTH_REQUIRED if", "INTERNAL_ERROR if"),
     Fault("modes-forgotten", "acp/bridge.py", 'result["modes"]', 'result["mode"]'),
     Fault("steering-queued", "acp/bridge.py", '.get("steer")', '.get("stir")'),
@@ -60,9 +62,7 @@ FAULTS = (
         "if mode_id not in",
         "if mode_id in ()  and mode_id not in",
     ),
-    Fault(
-        "options-not-announced", "acp/voice.py", "lines += self._codec.frame(update)", "pass"
-    ),
+    Fault("options-not-announced", "acp/voice.py", "lines += self._codec.frame(update)", "pass"),
     Fault(
         "unsaved-buffer-ignored",
         "acp/world.py",
@@ -149,9 +149,7 @@ def try_fault(fault: Fault, jobs: int) -> tuple[str, float]:
         plant(fault, tree)
         argv = [sys.executable, "-m", "dsh_acp", "snapshot", "check", "-x", "-j", str(jobs)]
         env = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            [*argv, "--timeout", "20"], cwd=folder, env=env, capture_output=True, text=True
-        )
+        done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
     noticed = lines[0] if lines else done.stderr.strip()[-200:]
     return (noticed or "exit code") if done.returncode else "", time.monotonic() - started
