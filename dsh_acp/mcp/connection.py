@@ -133,7 +133,9 @@ class Connection:
 
     async def _live(self, life: _Life) -> None:
         # A second of processor time, which other sessions can use.
-        await to_thread.run_sync(importlib.import_module, "dsh_acp.mcp.wire")
+        await to_thread.run_sync(
+            importlib.import_module, "dsh_acp.mcp.wire", abandon_on_cancel=True
+        )
         from dsh_acp.mcp.link import Link, reason
         from dsh_acp.mcp.wire import connect
 
