@@ -13,13 +13,18 @@ def agent_argv(*args: str) -> list[str]:
 def agent_env(
     home: str | os.PathLike[str], model: str | None = None, **more: str
 ) -> dict[str, str]:
-    """An environment for this project's agent: a private home, no keys, the scripted `model`."""
+    """An environment for this project's agent: a private home, no keys, the scripted `model`.
+
+    Commands are not confined unless `more` says so.
+    """
     kept = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "VIRTUAL_ENV")
     env = {name: os.environ[name] for name in kept if name in os.environ}
     root = Path(__file__).parents[2]
     if (root / "pyproject.toml").exists():  # a checkout: importable from any folder
         env["PYTHONPATH"] = str(root)
     env |= {"HOME": os.fspath(home), "DSH_ACP_HOME": os.fspath(Path(home) / ".dsh-acp")}
+    # What a machine can confine must not show in what is compared.
+    env["DSH_ACP_SANDBOX"] = "off"
     if model is not None:
         env["DSH_ACP_MODEL"] = model
     return env | more

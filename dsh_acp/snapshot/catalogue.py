@@ -14,8 +14,9 @@ _HEAD: Final = """\
 # Scenarios
 
 Each folder is one recorded session: what a client sends, what the model says, what the agent
-answers and what its log holds. `dsh-acp snapshot check` replays them all through the real process.
-This index is written by `dsh-acp snapshot refresh`.
+answers and what its log holds. `dsh-acp snapshot check` plays them all through the real process;
+[the guide](../../dsh_acp/snapshot/README.md) tells how to read and write them. This index is
+written by `dsh-acp snapshot refresh`.
 
 | scenario | shows |
 |---|---|

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from dsh_acp.snapshot.scenario import INPUT, override_name
+from dsh_acp.snapshot.scenario import INPUT, WORKSPACE, override_name
 from dsh_acp.snapshot.script import Agent, Input, pretty
 from dsh_acp.snapshot.steps import Initialize, NewSession, Prompt
 
@@ -39,6 +39,6 @@ def create(
         steps=(Initialize(), NewSession(), Prompt(text=prompt)),
         agent=Agent(permission="full-access") if calls else UNSET,
     )
-    folder.mkdir(parents=True)
+    (folder / WORKSPACE).mkdir(parents=True)
     (folder / INPUT).write_bytes(script.to_json())
     (folder / override_name(0)).write_bytes(pretty(replies))
