@@ -246,6 +246,7 @@ def test_a_child_cannot_write_to_the_wire(agent: Agent, fake: FakeLlm) -> None:
 
 
 def test_damaged_lines_do_not_end_the_conversation(agent: Agent) -> None:
+    agent.initialize()
     agent.send_raw(
         b"stitem parent list node",
         b'{"jsonrpc":"2.0","id":7,"method":',
