@@ -29,6 +29,9 @@ class Asking(Struct, frozen=True, kw_only=True):
 class Codec(Protocol):
     """The frames of one session for one client."""
 
+    is_replaying: bool
+    """Whether history is being sent."""
+
     def encode(self, update: Update) -> bytes:
         """The lines for `update`; empty when this client does not show such things."""
         ...

@@ -6,7 +6,7 @@ turn's end, a permission question when the cursor has passed its call, and outpu
 command when its card is out.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 import gc
 import logging
 import sys
@@ -29,7 +29,7 @@ from dsh_acp.errors import ToolError
 from dsh_acp.log.events import Event
 from dsh_acp.log.follow import Follower
 from dsh_acp.log.packed import ChunkRow, Entry
-from dsh_acp.log.payloads import AssistantChunk, RequestHeader
+from dsh_acp.log.payloads import AssistantChunk, InboxSpliced, RequestHeader
 from dsh_acp.log.plugin_payloads import ApprovalPolicy, PermissionPreset, PlanMode, SandboxMode
 from dsh_acp.messages import Message
 from dsh_acp.tools.tool import Outcome, Tool
@@ -82,6 +82,8 @@ class Conversation:
         self.tools = tools
         self.remote: RemoteTools | None = None
         """The MCP servers of this session; `None` when there are none."""
+        self.commands: Mapping[str, anyio.CancelScope] = {}
+        """What stops each running command, where they can be stopped."""
         self.remarks: tuple[str, ...] = ()
         """What is to be said about the session once it is announced."""
         self.admission: Final = anyio.Lock(fast_acquire=True)
@@ -102,7 +104,7 @@ class Conversation:
         self._tasks: TaskGroup | None = None
         self._running: Final[dict[str, anyio.CancelScope]] = {}
         self._calls: Final = LiveCalls(projection.calls, codec, self._write_now, self._later)
-        session.live = self._calls.output
+        session.live = self._calls.take
 
     # ------------------------------------------------------------ history
 
@@ -111,35 +113,39 @@ class Conversation:
         # A long history makes many objects and no cycles; looking for some takes a third longer.
         collects = gc.isenabled()
         gc.disable()
+        self._codec.is_replaying = True
         try:
             shown = merged(settled(await self._take_in(replay)))
             for start in range(0, len(shown), _SLICE):
                 self._peer.write(b"".join(self._encoded(shown[start : start + _SLICE])))
                 await self._peer.drain()
         finally:
+            self._codec.is_replaying = False
             if collects:
                 gc.enable()
 
     async def _take_in(self, replay: bool) -> list[Update]:
         updates: list[Update] = []
+        apply, seed = self._projection.apply, self.prompts.seed
         self._projection.calls.makes_cards = replay
-        for count, entry in enumerate(self.session.log.entries(0), 1):
-            if isinstance(entry, Event):
-                self.prompts.seed(entry)
-            found = self._projection.apply(entry, replay=True)
-            if replay:
-                updates += found
-            self._cursor = entry.end_seq
-            if count % _SLICE == 0:
-                await anyio.lowlevel.checkpoint()
+        entries = list(self.session.log.entries(0))
+        for start in range(0, len(entries), _SLICE):
+            part = entries[start : start + _SLICE]
+            for entry in part:
+                if entry.type == InboxSpliced.TYPE and isinstance(entry, Event):
+                    seed(entry)
+                updates += apply(entry, replay=True)
+            self._cursor = part[-1].end_seq
+            await anyio.lowlevel.checkpoint()
         self._projection.calls.makes_cards = True
-        return updates
+        return updates if replay else []
 
     def replay_again(self, projection: Projection, codec: Codec) -> None:
         """Send the history once more, as far as it has been sent, in one step.
 
         Through a projection of its own, so that the live one keeps its place.
         """
+        codec.is_replaying = True
         updates: list[Update] = []
         for entry in self.session.log.entries(0):
             if entry.seq >= self._cursor:
@@ -277,7 +283,7 @@ class Conversation:
             else:
                 self.session.followup(message)
         except BaseException:
-            self.prompts.drop(prompt)
+            self._peer.write(self.prompts.drop(prompt))
             raise
         assert self._tasks is not None
         self._tasks.start_soon(self._see_through, prompt)
@@ -396,12 +402,13 @@ class Conversation:
             self._running.pop(call_id, None)
         raise ToolError("the user stopped this call", code="ABORTED", name="AbortError")
 
-    def running(self, public_id: str) -> anyio.CancelScope | None:
-        """What stops the running call that the client knows by `public_id`."""
-        for id, scope in self._running.items():
+    def stop(self, public_id: str, *, command: bool = False) -> bool:
+        """Stop one running call, or only its `command`; `False` when it does not run."""
+        for id, scope in (self.commands if command else self._running).items():
             if self.public_call_id(id) == public_id:
-                return scope
-        return None
+                scope.cancel()
+                return True
+        return False
 
     def attach_terminal(self, call_id: str, terminal_id: str) -> None:
         """Show the client's own terminal in a call's card."""

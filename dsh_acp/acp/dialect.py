@@ -16,6 +16,11 @@ class Dialect(Protocol):
         """Whether the person's own words are told while live, too."""
         ...
 
+    @property
+    def owns_terminals(self) -> bool:
+        """Whether commands are shown by the agent, and stopped by the client one by one."""
+        ...
+
     def codec(self, session_id: str, client: Client, read_image: ReadImage) -> Codec:
         """The frames of one session."""
         ...

@@ -13,7 +13,7 @@ from dsh_acp.acp.client import Client
 from dsh_acp.wire import frames
 from dsh_acp.wire.frames import INVALID_PARAMS, INVALID_REQUEST, RpcError
 
-SUPPORTED: Final = (1,)
+SUPPORTED: Final = (1, 2)
 """Protocol versions, oldest first."""
 
 UNSUPPORTED_VERSION: Final = -32022

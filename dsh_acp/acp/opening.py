@@ -14,6 +14,7 @@ from dsh_acp.acp.host import Host
 from dsh_acp.acp.permission import EditorAsker
 from dsh_acp.acp.projection import Projection
 from dsh_acp.acp.servers import parse
+from dsh_acp.acp.stopping import StoppableWorld
 from dsh_acp.acp.terminals import ClientTerminals
 from dsh_acp.acp.world import EditorWorld
 from dsh_acp.agent.hook_files import Handler, load as load_hooks
@@ -23,6 +24,7 @@ from dsh_acp.agent.session import Session
 from dsh_acp.config import McpServerSettings
 from dsh_acp.llm.provider import Price
 from dsh_acp.log.session_log import SessionLog
+from dsh_acp.tools.confine import Confinement
 from dsh_acp.tools.tool import Tool, ToolSet, World
 from dsh_acp.wire.frames import INVALID_PARAMS, RpcError
 from dsh_acp.wire.jsonrpc import Peer
@@ -79,15 +81,17 @@ class Opening:
             settings.config_dir, place.cwd, trust_project=settings.project_hooks
         )
         terminals = self._terminals(log.header.id, client)
+        world = self._world(log.header.id, client, terminals)
         services = Services(
             settings=settings,
             store=host.store,
             providers=host.routes,
             tools=tools,
-            world=self._world(log.header.id, client, terminals),
+            world=world,
             asker=asker,
             attachments=host.attachments,
             hooks=self._hooks(hook_files.handlers, place.cwd),
+            confinement=Confinement(settings),
         )
         options = SessionOptions(
             cwd=place.cwd,
@@ -116,6 +120,8 @@ class Opening:
         self.connect(conversation, place.servers)
         conversation.remarks = self._news(place.cwd, hook_files.problems)
         asker.desk = conversation
+        if isinstance(world, StoppableWorld):
+            conversation.commands = world.commands
         if terminals is not None:
             terminals.attach = conversation.attach_terminal
         return conversation
@@ -175,6 +181,8 @@ class Opening:
         return ClientTerminals(session_id, self._peer.request)
 
     def _world(self, session_id: str, client: Client, terminals: ClientTerminals | None) -> World:
+        if self.dialect.owns_terminals:
+            return StoppableWorld()
         local = self._host.world()
         if not (client.reads_files or client.writes_files or terminals):
             return local

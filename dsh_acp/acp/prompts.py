@@ -80,9 +80,10 @@ class Prompts(ABC):
         """Follow `prompt`. To be called before its message is in the inbox."""
         self._open[prompt.message_id] = prompt
 
-    def drop(self, prompt: Prompt) -> None:
-        """Its message never reached the inbox."""
+    def drop(self, prompt: Prompt) -> bytes:
+        """Its message never reached the inbox; the lines that are due."""
         self._open.pop(prompt.message_id, None)
+        return b""
 
     def __contains__(self, prompt: Prompt) -> bool:
         return self._open.get(prompt.message_id) is prompt

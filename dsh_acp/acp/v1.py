@@ -48,6 +48,7 @@ class Codec:
     """Frames for one session and one client. Remembers which calls are shown as terminals."""
 
     def __init__(self, session_id: str, client: Client, read_image: ReadImage) -> None:
+        self.is_replaying = False
         self._session_id: Final = session_id
         self._client: Final = client
         self._read_image: Final = read_image
@@ -259,11 +260,14 @@ class Codec:
         return b""
 
     def _output(self, call_id: str, text: str) -> bytes:
-        if call_id not in self._terminals or call_id in self._attached:
+        if call_id in self._attached:
             return b""
         before = self._streamed.get(call_id, "")
         update: dict[str, Any] = {"sessionUpdate": "tool_call_update", "toolCallId": call_id}
-        if self._client.terminal_output:
+        if call_id not in self._terminals:
+            shown = self._streamed[call_id] = (before + text)[-_LIVE_SHOWN:]
+            update["content"] = [cards.text_content(shown)]
+        elif self._client.terminal_output:
             self._streamed[call_id] = "…"
             update["_meta"] = {"terminal_output": {"terminal_id": call_id, "data": text}}
         else:

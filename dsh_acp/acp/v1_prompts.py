@@ -13,6 +13,7 @@ class Version1:
     """See `Dialect`."""
 
     echoes = False
+    owns_terminals = False
 
     def codec(self, session_id: str, client: Client, read_image: ReadImage) -> Codec:
         """Frames of version 1."""

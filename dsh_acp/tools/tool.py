@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from dsh_acp.messages import Block, Message, ToolSchema
+from dsh_acp.tools.sandbox import Sandbox
 
 Effect: TypeAlias = Literal["none", "read", "write", "execute", "fetch", "other"]
 Kind: TypeAlias = Literal[
@@ -32,6 +33,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     scope: str = ""
     reason: str | None = None
+    escalate: Literal["workspace-write", "danger-full-access"] | None = None
+    """The wider sandbox mode that the call asks for; a yes covers this one call."""
 
 
 class Location(Struct, frozen=True):
@@ -42,11 +45,19 @@ class Location(Struct, frozen=True):
 
 
 class FileDiff(Struct, frozen=True):
-    """A change to one file; `old` is `None` for a file that did not exist."""
+    """A change to one file, or one place of it; `old` is `None` for a file that did not exist.
+
+    `line` is where the place starts in the new text, from 1. A deleted file has no `new`, and a
+    binary one neither; `moved_from` is the path that a file had before.
+    """
 
     path: str
     old: str | None
     new: str
+    line: int | None = None
+    moved_from: str | None = None
+    is_deleted: bool = False
+    is_binary: bool = False
 
 
 class TerminalView(Struct, frozen=True):
@@ -92,7 +103,8 @@ class FileRead(Struct, frozen=True):
 class CommandEnd(Struct, frozen=True):
     """How a command ended. Streams are the kept tail; `full_*` name the files with everything.
 
-    `left_behind`: it had started processes that outlived it, and they were stopped.
+    `left_behind`: it had started processes that outlived it, and they were stopped. `denied`: what
+    its sandbox refused it.
     """
 
     stdout: bytes
@@ -105,6 +117,7 @@ class CommandEnd(Struct, frozen=True):
     full_stdout: str | None = None
     full_stderr: str | None = None
     left_behind: bool = False
+    denied: tuple[Literal["file", "network"], ...] = ()
 
 
 class World(Protocol):
@@ -123,11 +136,16 @@ class World(Protocol):
         """
         ...
 
-    async def write(self, path: str, data: bytes, expected: Version | None) -> Version:
+    async def write(
+        self, path: str, data: bytes, expected: Version | None, *, real: str | None = None
+    ) -> Version:
         """Replace the content atomically, keeping mode and symlink; `expected` `None` creates.
 
+        `real` is where `path` must lead with symlinks resolved, as it did when it was allowed.
+
         Raises:
-            ToolError: `FS_STALE_VERSION` when the file is not the expected one, and as `read`.
+            ToolError: `FS_STALE_VERSION` when the file is not the expected one or not at `real`,
+                and as `read`.
         """
         ...
 
@@ -140,8 +158,9 @@ class World(Protocol):
         env: Mapping[str, str] | None = None,
         output: Callable[[bytes], None] | None = None,
         spill_dir: str | None = None,
+        sandbox: Sandbox | None = None,
     ) -> CommandEnd:
-        """Run a shell command in its own process group.
+        """Run a shell command in its own process group, inside `sandbox` if there is one.
 
         Null stdin and a scrubbed environment. Cancellation kills the group and re-raises. `output`
         gets pieces live. Output past the kept tail goes whole to files in `spill_dir`.
@@ -163,6 +182,16 @@ class ToolContext(Protocol):
 
     @property
     def world(self) -> World: ...
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """What holds the commands of this call; `None` for one that may do anything."""
+        ...
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The `paths` of the intent that was allowed; a path that now leads elsewhere was not."""
+        ...
+
     @property
     def state(self) -> dict[str, Any]:
         """Per-session state of tools (what was read, background jobs), keyed by tool module."""
@@ -191,6 +220,21 @@ class ToolContext(Protocol):
         Raises:
             ToolError: nobody can answer, or the person declined.
         """
+        ...
+
+    async def delegate(self, label: str, prompt: str, *, inherits: bool) -> str:
+        """Have another agent do a task; its last message. Cancellation stops it.
+
+        `inherits`: it knows the conversation up to the end of the last turn.
+
+        Raises:
+            ToolError: it did not finish; with what it said before.
+        """
+        ...
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether the person allowed this call, or calls like it for good; not the rules alone."""
         ...
 
     @property

@@ -20,16 +20,14 @@ async def test_every_advertised_method_is_answered(bench: Bench) -> None:
         for name in (*names, "session/set_mode", "session/set_config_option"):
             frame = await editor.response(editor.start(name))
             assert frame.get("error", {}).get("code") != -32601, name
-        assert set(names) | {"session/set_mode", "session/set_config_option"} <= set(v1_handshake.METHODS)
+        names += ["session/set_mode", "session/set_config_option"]
+        assert set(names) <= set(v1_handshake.METHODS)
 
 
-@pytest.mark.parametrize(("asked", "answered"), [(1, 1), (2, 1), (65535, 1)])
-async def test_any_version_is_answered_with_one_that_is_spoken(
-    bench: Bench, asked: int, answered: int
-) -> None:
+async def test_version_1_is_answered_with_itself(bench: Bench) -> None:
     async with bench.editor() as editor:
-        result = await editor.call("initialize", protocolVersion=asked, info={"name": "x"})
-        assert result["protocolVersion"] == answered
+        result = await editor.call("initialize", protocolVersion=1, info={"name": "x"})
+        assert result["protocolVersion"] == 1
         assert result["agentInfo"]["name"] == "dsh-acp" and result["agentInfo"]["version"]
 
 

@@ -1,0 +1,121 @@
+"""The params of version 2's methods, where they are not those of version 1.
+
+Unknown fields are ignored and `null` is the same as absent; what this version has a rule for is
+checked.
+"""
+
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import Struct
+
+from dsh_acp.wire.frames import INVALID_PARAMS, RpcError
+
+
+class _Params(Struct, frozen=True, rename="camel", kw_only=True):
+    pass
+
+
+class NewSession(_Params, frozen=True):
+    """`session/new`."""
+
+    cwd: str
+    additional_directories: tuple[str, ...] | None = None
+    mcp_servers: list[Any] | None = None
+
+
+class _Cursor(_Params, frozen=True):
+    type: str
+
+
+class ResumeSession(_Params, frozen=True):
+    """`session/resume`."""
+
+    session_id: str
+    cwd: str
+    additional_directories: tuple[str, ...] | None = None
+    mcp_servers: list[Any] | None = None
+    replay_from: _Cursor | None = None
+
+
+class SetConfigOption(_Params, frozen=True):
+    """`session/set_config_option`."""
+
+    session_id: str
+    config_id: str
+    type: str
+    value: Any
+
+
+class OfCall(_Params, frozen=True):
+    """`tool_call/cancel`."""
+
+    session_id: str
+    tool_call_id: str
+
+
+class OfTerminal(_Params, frozen=True):
+    """`terminal/cancel`."""
+
+    session_id: str
+    terminal_id: str
+
+
+class OfMessage(_Params, frozen=True):
+    """`_session/withdraw` and `_session/steer`."""
+
+    session_id: str
+    message_id: str
+
+
+class Edit(_Params, frozen=True):
+    """`_session/edit`."""
+
+    session_id: str
+    message_id: str
+    prompt: list[Any]
+
+
+NEW_SESSION: Final = msgspec.json.Decoder(NewSession)
+RESUME_SESSION: Final = msgspec.json.Decoder(ResumeSession)
+SET_CONFIG_OPTION: Final = msgspec.json.Decoder(SetConfigOption)
+OF_CALL: Final = msgspec.json.Decoder(OfCall)
+OF_TERMINAL: Final = msgspec.json.Decoder(OfTerminal)
+OF_MESSAGE: Final = msgspec.json.Decoder(OfMessage)
+EDIT: Final = msgspec.json.Decoder(Edit)
+
+
+def is_replay(cursor: _Cursor | None) -> bool:
+    """Whether history is wanted.
+
+    Raises:
+        RpcError: `-32602`, from a place that is not the start.
+    """
+    if cursor is None:
+        return False
+    if cursor.type != "start":
+        raise RpcError(INVALID_PARAMS, f'History cannot be replayed from "{cursor.type}".')
+    return True
+
+
+def servers(listed: list[Any] | None) -> list[Any]:
+    """The MCP servers, each of a kind that was offered.
+
+    Raises:
+        RpcError: `-32602`.
+    """
+    for position, server in enumerate(listed or (), 1):
+        fields = cast(dict[str, Any], server) if isinstance(server, dict) else {}
+        kind = fields.get("type")
+        if kind not in ("stdio", "http"):
+            raise RpcError(INVALID_PARAMS, f"mcpServers {position}: the types are stdio and http.")
+        command = fields.get("command")
+        if kind == "stdio" and not (isinstance(command, str) and Path(command).is_absolute()):
+            sentence = f"mcpServers {position}: command must be an absolute path."
+            raise RpcError(INVALID_PARAMS, sentence)
+        if not isinstance(fields.get("name"), str):
+            raise RpcError(INVALID_PARAMS, f"mcpServers {position}: name is missing.")
+        if kind == "http" and not isinstance(fields.get("url"), str):
+            raise RpcError(INVALID_PARAMS, f"mcpServers {position}: url is missing.")
+    return list(listed or ())
