@@ -9,6 +9,7 @@ import errno
 import os
 from pathlib import Path
 import sys
+from typing import Final
 
 from dsh_acp.errors import LogError
 from dsh_acp.log import lock
@@ -30,6 +31,9 @@ def disk_error(exc: OSError, what: str) -> LogError:
             code="DISK_FULL",
         )
     return LogError(f"{what} could not be written: {exc.strerror or exc}", code="IO")
+
+
+_ADVICE: Final = " close the session and load it to go on with what the log says now"
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int]:
@@ -155,19 +159,21 @@ class LogFile:
         found = os.fstat(self._fd)
         if found.st_nlink == 0:
             raise LogError(
-                f"the session log {self.path} was removed while the session was open", code="IO"
+                f"the session log {self.path} was removed while the session was open;"
+                " start a new session",
+                code="IO",
             )
         if found.st_size != self.size:
             raise LogError(
                 f"the session log {self.path} was changed by another program:"
-                f" expected {self.size} bytes, found {found.st_size}",
+                f" expected {self.size} bytes, found {found.st_size};{_ADVICE}",
                 code="CORRUPT",
             )
         if self._is_touched or _stamp(found) != self._stamp:
             if self.read() != content():
                 raise LogError(
                     f"the session log {self.path} was changed by another program:"
-                    " what was written is no longer in it",
+                    f" what was written is no longer in it;{_ADVICE}",
                     code="CORRUPT",
                 )
             self._stamp, self._is_touched = _stamp(found), False
