@@ -9,6 +9,7 @@ changed since they last agreed is the truth.
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 import hashlib
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from dsh_acp import jsontext
 from dsh_acp.acp.client import Client
 from dsh_acp.acp.terminals import ClientTerminals
 from dsh_acp.errors import ToolError
+from dsh_acp.tools import disk
+from dsh_acp.tools.sandbox import Sandbox
 from dsh_acp.tools.tool import CommandEnd, FileRead, Version, World
 from dsh_acp.wire.frames import RpcError
 
@@ -98,7 +101,9 @@ class EditorWorld:
 
     # ------------------------------------------------------------ writing
 
-    async def write(self, path: str, data: bytes, expected: Version | None) -> Version:
+    async def write(
+        self, path: str, data: bytes, expected: Version | None, *, real: str | None = None
+    ) -> Version:
         """Through the editor where it takes text, so that its buffer and undo stay right.
 
         What is reported is what then is stored, for editors that format on save.
@@ -108,7 +113,7 @@ class EditorWorld:
         """
         if not self._client.writes_files:
             await self._refuse_unsaved(path, expected)
-            return await self._local.write(path, data, expected)
+            return await self._local.write(path, data, expected, real=real)
         text = _plain_text(data)
         current = await self._current(path)
         _check(path, current, expected)
@@ -119,8 +124,9 @@ class EditorWorld:
                     "UTF-8 text; ask the user to save the file",
                     code="FS_STALE_VERSION",
                 )
-            return await self._local.write(path, data, expected)
+            return await self._local.write(path, data, expected, real=real)
         await to_thread.run_sync(_make_parents, path)
+        await to_thread.run_sync(_check_place, path, real)
         params = {"sessionId": self._session_id, "path": path, "content": text}
         try:
             await self._ask("fs/write_text_file", params)
@@ -131,8 +137,8 @@ class EditorWorld:
                     "ask the user to save it",
                     code="FS_STALE_VERSION",
                 ) from None
-            return await self._local.write(path, data, expected)
-        return await self._stored(path, data)
+            return await self._local.write(path, data, expected, real=real)
+        return await self._stored(path, data, real)
 
     async def _refuse_unsaved(self, path: str, expected: Version | None) -> None:
         """Without a way into the buffer, what was typed and not saved must not be lost."""
@@ -150,14 +156,14 @@ class EditorWorld:
                 return None
             raise
 
-    async def _stored(self, path: str, data: bytes) -> Version:
+    async def _stored(self, path: str, data: bytes, real: str | None) -> Version:
         try:
             on_disk = await self._local.read(path)
         except ToolError:
             return _buffered(_decoded(data)).version  # the editor keeps it unsaved
         if on_disk.data != data and _same_but_endings(on_disk.data, data):
             # The editor wrote its own line endings or dropped the final newline's twin.
-            version = await self._local.write(path, data, on_disk.version)
+            version = await self._local.write(path, data, on_disk.version, real=real)
             self._agreed[path] = _mark(_decoded(data))
             return version
         buffer = await self._buffer(path)
@@ -177,16 +183,24 @@ class EditorWorld:
         env: Mapping[str, str] | None = None,
         output: Callable[[bytes], None] | None = None,
         spill_dir: str | None = None,
+        sandbox: Sandbox | None = None,
     ) -> CommandEnd:
         """In the client's terminal when there is one; see `World.run`."""
-        if self._terminals is not None:
+        # What runs in the client is not held by anything here.
+        if self._terminals is not None and sandbox is None:
             ended = await self._terminals.run(
                 command, call_id=CURRENT_CALL.get(), cwd=cwd, timeout_ms=timeout_ms, env=env
             )
             if ended is not None:
                 return ended
         return await self._local.run(
-            command, cwd=cwd, timeout_ms=timeout_ms, env=env, output=output, spill_dir=spill_dir
+            command,
+            cwd=cwd,
+            timeout_ms=timeout_ms,
+            env=env,
+            output=output,
+            spill_dir=spill_dir,
+            sandbox=sandbox,
         )
 
 
@@ -245,6 +259,13 @@ def _check(path: str, current: FileRead | None, expected: Version | None) -> Non
             raise ToolError(f"{path} exists; read it first", code="FS_STALE_VERSION")
     elif current is None or current.version.digest != expected.digest:
         raise ToolError(f"{path} changed since it was read; read it again", code="FS_STALE_VERSION")
+
+
+def _check_place(path: str, real: str | None) -> None:
+    """The editor follows symlinks itself; a look right before is what there is."""
+    found = os.path.realpath(path)
+    if real is not None and found != real:
+        raise disk.moved(path, real, found)
 
 
 def _make_parents(path: str) -> None:

@@ -27,10 +27,11 @@ from dsh_acp.agent.hooks import (
 )
 from dsh_acp.agent.parts import Parts
 from dsh_acp.agent.permission import PermissionQuestion
-from dsh_acp.agent.services import USER, LiveOutput
+from dsh_acp.agent.services import CHOICES, USER, Errand, LiveOutput
 from dsh_acp.errors import ToolError
 from dsh_acp.log.payloads import ErrorInfo
 from dsh_acp.messages import Block, Message, Opaque, Text, ToolCall
+from dsh_acp.tools.sandbox import Sandbox
 from dsh_acp.tools.tool import Intent, Outcome, Tool, World
 
 _log = logging.getLogger(__name__)
@@ -58,7 +59,10 @@ BEFORE_DISPATCH: Final = failed(
 
 
 class Slot:
-    """A call on its way. `result` is set once it is known, `seq` once the call is recorded."""
+    """A call on its way. `result` is set once it is known, `seq` once the call is recorded.
+
+    Once it may run, `allowed` holds the paths that were judged, and `sandbox` what holds it.
+    """
 
     def __init__(
         self, use: ToolUse, tool: Tool | None, args: Any, refusal: Result | None, parallel: bool
@@ -70,10 +74,13 @@ class Slot:
         self.is_parallel = parallel
         self.seq = -1
         self.intent: Intent | None = None
+        self.is_approved = False
         self.result: Result | None = None
         self.is_committed = False
         self.done = anyio.Event()
         self.contexts: list[Message] = []
+        self.allowed: tuple[str, ...] = ()
+        self.sandbox: Sandbox | None = None
 
     def settle(self, result: Result) -> None:
         """Fix the result; the first one stays."""
@@ -106,6 +113,14 @@ class _Context:
         return self._parts.services.world
 
     @property
+    def sandbox(self) -> Sandbox | None:
+        return self._slot.sandbox
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        return self._slot.allowed
+
+    @property
     def state(self) -> dict[str, Any]:
         return self._parts.tool_state
 
@@ -128,6 +143,13 @@ class _Context:
 
     async def ask(self, questions: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         return await self._parts.services.asker.questions(questions)
+
+    async def delegate(self, label: str, prompt: str, *, inherits: bool) -> str:
+        return await self._parts.delegate(Errand(label, prompt, inherits), self._slot.use.call_id)
+
+    @property
+    def is_approved(self) -> bool:
+        return self._slot.is_approved
 
     @property
     def in_plan_mode(self) -> bool:
@@ -190,11 +212,15 @@ class Execution:
         parts = self._parts
         intent = slot.intent = tool.intent(slot.args, parts.options.cwd)
         parts.folds.catch_up()
-        ruled = policy.rule(
-            slot.use.name, intent, parts.policy, parts.options.roots, parts.services.confined
-        )
+        roots = parts.options.roots
+        slot.allowed = intent.paths
+        slot.sandbox = self._sandbox(intent, roots)
+        confined = slot.sandbox is not None
+        ruled = policy.rule(slot.use.name, intent, parts.policy, roots, confined)
         if ruled.kind == "deny":
             return failed(ruled.text or "not permitted")
+        key = policy.grant_key(slot.use.name, intent)
+        slot.is_approved = parts.policy.grants.get(key) == "allow"
         if isinstance(verdict, Approve) or (ruled.kind == "allow" and not isinstance(verdict, Ask)):
             return None
         reason = (verdict.reason if isinstance(verdict, Ask) else None) or ruled.text
@@ -206,7 +232,15 @@ class Execution:
             raise
         if ruling.cancelled:
             activity.abort(USER)
+        slot.is_approved = ruling.denial is None
         return None if ruling.denial is None else failed(ruling.denial)
+
+    def _sandbox(self, intent: Intent, roots: tuple[str, ...]) -> Sandbox | None:
+        """What would hold a command of this intent; a yes to an escalation widens it."""
+        mode = intent.escalate or self._parts.policy.knobs.sandbox
+        if intent.effect != "execute" or mode != "workspace-write":
+            return None
+        return self._parts.services.sandbox(roots)
 
     async def _question(
         self, slot: Slot, tool: Tool, intent: Intent, reason: str | None
@@ -221,6 +255,8 @@ class Execution:
             diffs=diffs,
             reason=reason,
             scope=intent.scope,
+            # An escalation is granted to one call, never to the next.
+            choices=("allow_once", "reject_once") if intent.escalate else CHOICES,
         )
 
     async def body(self, slot: Slot, activity: Activity) -> None:
@@ -233,6 +269,7 @@ class Execution:
         assert tool is not None
         try:
             await self._parts.log.sync()
+            self._check_paths(tool, slot)
             outcome = await self._run(tool, slot)
             result = ABORTED if activity.is_aborted else _from_outcome(outcome)
         except anyio.get_cancelled_exc_class():
@@ -241,6 +278,22 @@ class Execution:
         except Exception as exc:  # noqa: BLE001 - the border: see the module's docstring
             result = self._from_exception(exc)
         slot.settle(result)
+
+    def _check_paths(self, tool: Tool, slot: Slot) -> None:
+        """Refuse a call whose symlinks lead elsewhere than when it was judged.
+
+        Raises:
+            ToolError: they do.
+        """
+        found = tool.intent(slot.args, self._parts.options.cwd).paths
+        for before, now in zip(slot.allowed, found, strict=False):
+            if before != now:
+                raise ToolError(
+                    f"{now} is not what was allowed: the path led to {before} then; "
+                    "nothing was done",
+                    code="FS_STALE_VERSION",
+                    name="FsError",
+                )
 
     async def _run(self, tool: Tool, slot: Slot) -> Outcome:
         context = _Context(self._parts, slot)

@@ -43,6 +43,7 @@ from dsh_acp.log.payloads import (
     TurnStart,
     UserMessage,
 )
+from dsh_acp.log.store import SUBAGENT
 from dsh_acp.messages import (
     UNSET,
     Failure,
@@ -178,7 +179,15 @@ class Loop:
         parts = self._parts
         parts.folds.catch_up()
         options = parts.options
-        around = surroundings.parts(options.cwd, options.additional_directories, options.preset)
+        confined = options.preset == "workspace-write"
+        sandbox = parts.services.sandbox(options.roots) if confined else None
+        around = surroundings.parts(
+            options.cwd,
+            options.additional_directories,
+            options.preset,
+            sandbox=sandbox,
+            is_subagent=parts.log.header.origin == SUBAGENT,
+        )
         owed = [surroundings.project(around, parts.seen.snapshot)]
         if self._instructions_told != parts.seen.lost_instructions:
             owed.append(instructions.owed(instructions.load(options.cwd), parts.seen.instructions))

@@ -20,6 +20,7 @@ from dsh_acp.log.plugin_payloads import (
 )
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import UNSET, new_id
+from dsh_acp.tools.tool import Intent
 
 __all__ = ["Asker", "Decision", "Gate", "PermissionQuestion", "Ruling"]
 
@@ -70,8 +71,11 @@ class Gate:
             raise
         outcome = _OUTCOMES.get(decision, "unavailable")
         self._log.append(ApprovalDecided(asked, outcome))
-        if decision in ("allow_always", "reject_always"):
-            self._remember(question, decision)
+        # A client may answer what it was not offered.
+        if decision in ("allow_always", "reject_always") and decision in question.choices:
+            self.remember(question, decision)
+        if question.intent.escalate is not None:
+            return _escalation_ruling(question.intent, outcome)
         return _ruling(question.tool, outcome)
 
     async def _answer(self, question: PermissionQuestion) -> Decision:
@@ -81,7 +85,8 @@ class Gate:
             _log.warning("no answer to a permission question: %s", exc)
             return "unavailable"
 
-    def _remember(self, question: PermissionQuestion, decision: Decision) -> None:
+    def remember(self, question: PermissionQuestion, decision: Decision) -> None:
+        """Record an answer for good; the next such call is not asked about."""
         key = policy.grant_key(question.tool, question.intent)
         self._log.append(
             PermissionGrant(
@@ -101,6 +106,21 @@ class Gate:
     def revoke_all(self) -> None:
         """Forget every remembered answer."""
         self._log.append(PermissionRevoke())
+
+
+def _escalation_ruling(intent: Intent, outcome: Outcome) -> Ruling:
+    mode = intent.escalate
+    match outcome:
+        case "allowed-once":
+            return ALLOWED
+        case "rejected":
+            return Ruling(policy.rejected_escalation(intent))
+        case "cancelled":
+            return Ruling(f'approval for escalating to "{mode}" was cancelled', cancelled=True)
+        case "unavailable":
+            return Ruling(
+                f'escalating to "{mode}" requires approval, but no approval channel is available'
+            )
 
 
 def _ruling(tool: str, outcome: Outcome) -> Ruling:

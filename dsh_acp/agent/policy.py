@@ -60,7 +60,13 @@ class GrantKey(NamedTuple):
 
 def grant_key(tool: str, intent: Intent) -> GrantKey:
     """What "always" would cover for this call."""
-    kind = "tool" if not intent.scope else "command" if intent.command is not None else "path"
+    kind = "path"
+    if not intent.scope:
+        kind = "tool"
+    elif intent.effect == "fetch":
+        kind = "host"
+    elif intent.command is not None:
+        kind = "command"
     return GrantKey(tool, kind, intent.scope)
 
 
@@ -174,6 +180,8 @@ _ALLOW: Final = Rule("allow")
 
 Confined: TypeAlias = bool
 
+_WIDTHS: Final = {"read-only": 0, "workspace-write": 1, "danger-full-access": 2}
+
 
 def is_inside(path: str, roots: Sequence[str]) -> bool:
     """Whether `path`, absolute and with symlinks resolved, is one of `roots` or below one."""
@@ -181,6 +189,26 @@ def is_inside(path: str, roots: Sequence[str]) -> bool:
         if path == root or path.startswith(root if root.endswith(os.sep) else root + os.sep):
             return True
     return False
+
+
+def rejected_escalation(intent: Intent) -> str:
+    """The denial of a call that asked for a wider sandbox mode."""
+    what = "command" if intent.effect == "execute" else "operation"
+    return f'the user rejected escalating this {what} to "{intent.escalate}"'
+
+
+def _escalation(intent: Intent, sandbox: str, approval: str) -> Rule:
+    """An escalation is asked about each time, and only where it widens something."""
+    mode = intent.escalate or ""
+    if _WIDTHS[mode] <= _WIDTHS.get(sandbox, 0):
+        return Rule(
+            "deny",
+            f'sandbox escalation to "{mode}" is not strictly wider than this call\'s current '
+            f'"{sandbox}" mode',
+        )
+    if approval == "never":
+        return Rule("deny", rejected_escalation(intent))
+    return Rule("ask", intent.reason)
 
 
 def rule(
@@ -201,12 +229,16 @@ def rule(
             f'tool "{tool}" is not available in plan mode, which only reads; present the plan and '
             "wait until the user leaves plan mode",
         )
+    if intent.escalate is not None:
+        return _escalation(intent, sandbox, approval)
     if intent.effect == "none" or sandbox == "danger-full-access" or grant == "allow":
         return _ALLOW
     outside = next((path for path in intent.paths if not is_inside(path, roots)), None)
     if intent.effect == "read" and outside is None:
         return _ALLOW
-    if sandbox == "workspace-write":
+    # What is more than it seems (hooks of version control, a file with other names, a command that
+    # deletes) is asked about even where the workspace may be written.
+    if sandbox == "workspace-write" and intent.reason is None:
         if intent.effect == "write" and intent.paths and outside is None:
             return _ALLOW
         if intent.effect == "execute" and confined:

@@ -5,7 +5,7 @@ may differ per session. Nothing here is state of a conversation: that is a fold 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import anyio
 from msgspec import Struct, field
@@ -13,6 +13,8 @@ from msgspec import Struct, field
 from dsh_acp.agent.hooks import Hooks
 from dsh_acp.config import Preset, Settings
 from dsh_acp.llm.provider import ModelInfo, Provider
+from dsh_acp.tools.confine import Confinement
+from dsh_acp.tools.sandbox import Sandbox
 from dsh_acp.tools.tool import Card, FileDiff, Intent, ToolSet, World
 
 Cause: TypeAlias = Mapping[str, Any]
@@ -24,6 +26,14 @@ DISPOSED: Cause = {"kind": "disposed"}
 Decision: TypeAlias = Literal[
     "allow_once", "allow_always", "reject_once", "reject_always", "cancelled", "unavailable"
 ]
+
+
+CHOICES: Final[tuple[Decision, ...]] = (
+    "allow_once",
+    "allow_always",
+    "reject_once",
+    "reject_always",
+)
 
 
 class PermissionQuestion(Struct, frozen=True, kw_only=True):
@@ -40,7 +50,7 @@ class PermissionQuestion(Struct, frozen=True, kw_only=True):
     diffs: tuple[FileDiff, ...] = ()
     reason: str | None = None
     scope: str = ""
-    choices: tuple[Decision, ...] = ("allow_once", "allow_always", "reject_once", "reject_always")
+    choices: tuple[Decision, ...] = CHOICES
 
 
 class Asker(Protocol):
@@ -108,8 +118,9 @@ class SystemClock:
 class Services(Struct, frozen=True, kw_only=True, eq=False):
     """Everything around a session.
 
-    `confined` says that commands cannot write outside the workspace, so that the preset
-    `workspace-write` may run them unasked. `store` and `attachments` are those of the log.
+    Under the preset `workspace-write` commands run unasked inside `confinement`; where there is
+    none, or it does not hold here, each is asked about. `store` and `attachments` are those of the
+    log.
     """
 
     settings: Settings
@@ -121,7 +132,11 @@ class Services(Struct, frozen=True, kw_only=True, eq=False):
     attachments: Any = None
     hooks: Hooks = field(default_factory=Hooks)
     clock: Clock = field(default_factory=SystemClock)
-    confined: bool = False
+    confinement: Confinement | None = None
+
+    def sandbox(self, roots: Sequence[str]) -> Sandbox | None:
+        """What can hold commands to `roots`; `None` when nothing does."""
+        return None if self.confinement is None else self.confinement.sandbox(roots)
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True):
@@ -140,6 +155,27 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     additional_directories: tuple[str, ...] | None = None
     max_tokens: int | None = None
     llm_titles: bool = False
+
+
+class Errand(Struct, frozen=True):
+    """A task for a subagent. `inherits`: it knows the conversation up to its last turn's end."""
+
+    label: str
+    prompt: str
+    inherits: bool = False
+
+
+class LiveCall(Struct, frozen=True):
+    """A call of a subagent that the person is asked about. Not logged in the parent.
+
+    `call_id` begins with the parent's call and a slash. Shown once as `pending`, with its tool's
+    name and card, and always brought to an end.
+    """
+
+    call_id: str
+    status: Literal["pending", "in_progress", "completed", "failed"]
+    name: str = ""
+    card: Card | None = None
 
 
 class LiveOutput(Struct, frozen=True):

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from dsh_acp.config import Preset
 from dsh_acp.messages import Message, Text
+from dsh_acp.tools.sandbox import Sandbox
 
 PLUGIN: Final = "@deepseek-ai/dsh-system-prompt"
 """The source label that recorded sessions use, so that their snapshots are recognised."""
@@ -41,6 +42,26 @@ _POLICY: Final[Mapping[Preset, str]] = {
 }
 
 
+_DELEGATED: Final = (
+    "You are a subagent: another agent gave you this task and reads nothing but your last message. "
+    "Nobody can answer questions. Finish the task on your own, and say in your last message what "
+    "you found or did, where, and what you could not do and why. When a call is refused, do not "
+    "try to reach its effect another way."
+)
+
+
+_CONFINED: Final = (
+    "Permissions: files inside the workspace may be changed without asking. Commands run without "
+    "asking in a sandbox: they may write to the workspace and to temporary folders and nowhere "
+    "else{network}. What it refuses is marked `[sandbox: … access denied …]` in the result. When a "
+    "command needs more, run exactly the same command once more with sandbox_permissions and a "
+    "justification, which asks the user; never try to get around a refusal. The user is also asked "
+    "before commands that delete or overwrite much, and before anything outside the workspace is "
+    "touched."
+)
+_OFFLINE: Final = ", and they have no network"
+
+
 class Part(Struct, frozen=True):
     """One named paragraph of the snapshot."""
 
@@ -48,16 +69,30 @@ class Part(Struct, frozen=True):
     text: str
 
 
-def parts(cwd: str, additional: Sequence[str], preset: Preset) -> tuple[Part, ...]:
-    """The paragraphs for a session that works in `cwd`."""
+def parts(
+    cwd: str,
+    additional: Sequence[str],
+    preset: Preset,
+    *,
+    sandbox: Sandbox | None = None,
+    is_subagent: bool = False,
+) -> tuple[Part, ...]:
+    """The paragraphs for a session that works in `cwd`; `sandbox` holds its commands."""
     lines = [f"Working directory: {cwd}"]
     if additional:
         lines.append("Additional workspace directories: " + ", ".join(additional))
     lines.append(f"Operating system: {_SYSTEMS.get(sys.platform, sys.platform)}")
-    return (
+    found = (
         Part("workspace", "\n".join(lines)),
-        Part("permissions:policy", _POLICY[preset]),
+        Part("permissions:policy", _policy(preset, sandbox)),
     )
+    return (*found, Part("delegation", _DELEGATED)) if is_subagent else found
+
+
+def _policy(preset: Preset, sandbox: Sandbox | None) -> str:
+    if preset != "workspace-write" or sandbox is None:
+        return _POLICY[preset]
+    return _CONFINED.replace("{network}", "" if sandbox.network else _OFFLINE)
 
 
 def render(found: Sequence[Part]) -> str:

@@ -5,10 +5,12 @@ when a file exists, so that an unconfigured start stays fast.
 """
 
 from dsh_acp.config.settings import (
+    LspServerSettings,
     McpServerSettings,
     ModelSettings,
     Preset,
     ProviderSettings,
+    SandboxChoice,
     Secret,
     Settings,
 )
@@ -16,10 +18,12 @@ from dsh_acp.config.sources import Flags, load
 
 __all__ = [
     "Flags",
+    "LspServerSettings",
     "McpServerSettings",
     "ModelSettings",
     "Preset",
     "ProviderSettings",
+    "SandboxChoice",
     "Secret",
     "Settings",
     "load",

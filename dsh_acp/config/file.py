@@ -6,6 +6,7 @@ know is only a note: the file may have been written for a newer one.
 
 from collections.abc import Collection, Iterator, Mapping
 import difflib
+import json
 from pathlib import Path
 import tomllib
 from typing import Annotated, Any, Literal, cast
@@ -77,6 +78,27 @@ class McpServerTable(_Table):
         return self.type or ("stdio" if self.command else "http")
 
 
+class LspTable(_Table):
+    """`[lsp.NAME]`: a language server of one's own, or changes to a known one."""
+
+    command: str = ""
+    args: list[str] = []
+    env: dict[str, str] = {}
+    languages: dict[Annotated[str, Field(pattern=r"^\.[^\s/]+$")], Words] = {}
+    initialization_options: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None
+    enabled: bool = True
+
+    @model_validator(mode="after")
+    def _plain(self) -> "LspTable":
+        for name in ("initialization_options", "settings"):
+            try:
+                json.dumps(getattr(self, name), allow_nan=False)
+            except (TypeError, ValueError) as exc:
+                raise ValueError(f"{name} holds a value that JSON has no word for") from exc
+        return self
+
+
 class ConfigFile(_Table):
     """The whole file."""
 
@@ -93,8 +115,14 @@ class ConfigFile(_Table):
     compact_threshold: Annotated[float, Field(gt=0, lt=1)] | None = None
     instructions: str | None = None
     project_hooks: bool | None = None
+    web_private_hosts: list[Words] | None = None
+    search_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+\S*$")] | None = None
     providers: dict[str, ProviderTable] = {}
     mcp_servers: dict[str, McpServerTable] = {}
+    lsp: dict[str, LspTable] = {}
+    sandbox: Literal["auto", "landlock", "bubblewrap", "off"] | None = None
+    sandbox_network: bool | None = None
+    sandbox_writable: list[Annotated[str, Field(pattern=r"^[/~]")]] | None = None
     mcp_wait_s: Amount | None = None
     mcp_connect_timeout_s: Seconds | None = None
     mcp_call_timeout_s: Seconds | None = None
@@ -177,8 +205,12 @@ def _rule(error: Mapping[str, Any], location: tuple[str, ...]) -> str:
             words = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
             name = next(iter(context))
             return f"must be {words[name]} {context[name]}"
-        case "string_pattern_mismatch" if location[-1] == "base_url":
+        case "string_pattern_mismatch" if location[-1] in ("base_url", "search_url"):
             return "must start with http:// or https://"
+        case "string_pattern_mismatch" if location[0] == "sandbox_writable":
+            return "must be an absolute path, or start with ~"
+        case "string_pattern_mismatch" if location[0] == "lsp":
+            return "must be an ending of file names, such as .py"
         case "string_pattern_mismatch":
             return "must be the name of an environment variable"
         case "value_error":

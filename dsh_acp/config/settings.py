@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 Preset: TypeAlias = Literal["plan", "ask", "workspace-write", "full-access"]
+SandboxChoice: TypeAlias = Literal["auto", "landlock", "bubblewrap", "off"]
 
 
 class Secret:
@@ -67,6 +68,23 @@ class McpServerSettings(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
 
 
+class LspServerSettings(Struct, frozen=True, kw_only=True):
+    """A language server, or what to change of a known one of that `name`.
+
+    `languages` gives the language id for each ending of file names, such as `.py`. The two JSON
+    texts go to the server as they are. `command` `""` keeps that of the known server.
+    """
+
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    languages: Mapping[str, str] = {}
+    initialization_options: str | None = None
+    settings: str | None = None
+    enabled: bool = True
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """Everything that is configurable, resolved."""
 
@@ -82,6 +100,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long the first prompt waits for MCP servers that still connect."""
     mcp_connect_timeout_s: float = 30.0
     mcp_call_timeout_s: float = 300.0
+    lsp_servers: tuple[LspServerSettings, ...] = ()
+    sandbox: SandboxChoice = "auto"
+    """What confines commands under the preset `workspace-write`."""
+    sandbox_network: bool = False
+    sandbox_writable: tuple[str, ...] = ()
+    """Folders beside the workspace that confined commands may write to, `~` allowed."""
     max_tokens: int | None = None
     bash_timeout_ms: int = 120_000
     max_parallel_tool_calls: int = 10
@@ -93,5 +117,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     instructions: str | None = None
     project_hooks: bool = False
     """Whether the hook files of a project are run."""
+    web_private_hosts: tuple[str, ...] = ()
+    """Hosts of this machine or its network that `web_fetch` may ask."""
+    search_url: str | None = None
+    """The search endpoint of a SearXNG service."""
     notes: tuple[str, ...] = ()
     """Sentences for stderr: unknown keys, ignored values."""

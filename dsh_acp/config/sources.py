@@ -13,19 +13,22 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dsh_acp import jsontext
 from dsh_acp.config.places import find
 from dsh_acp.config.settings import (
+    LspServerSettings,
     McpServerSettings,
     ModelSettings,
     Preset,
     ProviderSettings,
+    SandboxChoice,
     Secret,
     Settings,
 )
 from dsh_acp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dsh_acp.config.file import ConfigFile, McpServerTable, ProviderTable
+    from dsh_acp.config.file import ConfigFile, LspTable, McpServerTable, ProviderTable
 
 
 class Flags(Struct, frozen=True, kw_only=True):
@@ -96,6 +99,7 @@ BUILTIN: Final = (
 """In the order in which a default model is chosen."""
 
 PRESETS: Final = cast(tuple[str, ...], get_args(Preset))
+_SANDBOXES: Final = cast(tuple[str, ...], get_args(SandboxChoice))
 
 
 def load(flags: Flags | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -118,6 +122,7 @@ def load(flags: Flags | None = None, environ: Mapping[str, str] | None = None) -
     file = _read_file(config_path, bool(named), notes, problems)
     model = flags.model or environ.get("DSH_ACP_MODEL", "").strip() or (file and file.model)
     effort = flags.effort or environ.get("DSH_ACP_EFFORT", "").strip() or (file and file.effort)
+    sandbox = _sandbox(environ, problems) or (file and file.sandbox) or "auto"
     permission = _permission(flags, environ, problems) or (file and file.permission) or "ask"
     try:
         providers = _providers(file, environ, found.config, notes)
@@ -137,6 +142,12 @@ def load(flags: Flags | None = None, environ: Mapping[str, str] | None = None) -
         mcp_servers=tuple(
             _mcp_server(name, table) for name, table in (file.mcp_servers if file else {}).items()
         ),
+        lsp_servers=tuple(
+            _lsp_server(name, table) for name, table in (file.lsp if file else {}).items()
+        ),
+        sandbox=cast(SandboxChoice, sandbox),
+        sandbox_writable=tuple((file and file.sandbox_writable) or ()),
+        web_private_hosts=tuple((file and file.web_private_hosts) or ()),
         notes=tuple(notes),
         **_plain(file),
     )
@@ -150,12 +161,14 @@ _PLAIN: Final = (
     "mcp_wait_s",
     "mcp_connect_timeout_s",
     "mcp_call_timeout_s",
+    "sandbox_network",
     "client_terminals",
     "prompt_while_running",
     "auto_compact",
     "compact_threshold",
     "instructions",
     "project_hooks",
+    "search_url",
 )
 
 
@@ -209,6 +222,15 @@ def _permission(flags: Flags, environ: Mapping[str, str], problems: list[str]) -
         elif value:
             return value
     return None
+
+
+def _sandbox(environ: Mapping[str, str], problems: list[str]) -> str | None:
+    value = environ.get("DSH_ACP_SANDBOX", "").strip()
+    if value and value not in _SANDBOXES:
+        known = ", ".join(_SANDBOXES)
+        problems.append(f"DSH_ACP_SANDBOX: must be one of {known}, not {value!r}")
+        return None
+    return value or None
 
 
 def _providers(
@@ -305,6 +327,22 @@ def _mcp_server(name: str, table: "McpServerTable") -> McpServerSettings:
         env=table.env,
         url=table.url,
         headers=table.headers,
+    )
+
+
+def _lsp_server(name: str, table: "LspTable") -> LspServerSettings:
+    def text(value: dict[str, Any] | None) -> str | None:
+        return None if value is None else jsontext.encode(value).decode()
+
+    return LspServerSettings(
+        name=name,
+        command=table.command,
+        args=tuple(table.args),
+        env=table.env,
+        languages=table.languages,
+        initialization_options=text(table.initialization_options),
+        settings=text(table.settings),
+        enabled=table.enabled,
     )
 
 

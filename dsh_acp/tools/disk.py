@@ -131,7 +131,9 @@ def digest_file(path: str, verb: str = "read") -> Version:
         return Version(running.hexdigest(), identity(status))
 
 
-def write_file(path: str, data: bytes, expected: Version | None) -> Version:
+def write_file(
+    path: str, data: bytes, expected: Version | None, real: str | None = None
+) -> Version:
     """Put `data` at `path`, following symlinks; see `World.write`.
 
     Missing folders are made for a new file. The file is compared by content with `expected`, and
@@ -142,20 +144,56 @@ def write_file(path: str, data: bytes, expected: Version | None) -> Version:
     """
     try:
         target = os.path.realpath(path)
+        if real is not None and target != real:
+            raise moved(path, real, target)
         if expected is None:
-            return _create(path, target, data)
-        try:
-            current = digest_file(target, "write")
-        except ToolError as exc:
-            if exc.code != "FS_NOT_FOUND":
-                raise translate("write", path, exc) from exc
-            reason = "file no longer exists — re-read the file, then retry"
-            raise fs_error("write", path, reason, "FS_STALE_VERSION") from exc
-        if current.digest != expected.digest:
-            raise stale(path)
-        return _replace(path, target, data, current)
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+        with _pinned(path, target) as held:
+            if expected is None:
+                return _create(path, held, data)
+            return _change(path, held, data, expected)
     except (OSError, ValueError) as exc:
         raise translate("write", path, exc) from exc
+
+
+def _change(path: str, target: str, data: bytes, expected: Version) -> Version:
+    try:
+        current = digest_file(target, "write")
+    except ToolError as exc:
+        if exc.code != "FS_NOT_FOUND":
+            text = str(exc).replace(target, path)
+            raise ToolError(text, code=exc.code, name=exc.name) from exc
+        reason = "file no longer exists — re-read the file, then retry"
+        raise fs_error("write", path, reason, "FS_STALE_VERSION") from exc
+    if current.digest != expected.digest:
+        raise stale(path)
+    return _replace(path, target, data, current)
+
+
+@contextlib.contextmanager
+def _pinned(path: str, target: str) -> Generator[str]:
+    """`target` by way of its folder as it is now: no symlink on the way counts any more.
+
+    Its last part may still become a symlink; whoever writes must not follow one. Where a
+    descriptor is no path, the folder is only looked at.
+    """
+    folder, name = os.path.split(target)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        held = f"/proc/self/fd/{fd}"
+        by_descriptor = os.path.isdir(held)  # noqa: PTH112 - there is no /proc everywhere
+        found = str(Path(held).readlink()) if by_descriptor else os.path.realpath(folder)
+        if found != folder:
+            raise moved(path, target, os.path.join(found, name))  # noqa: PTH118 - texts
+        yield f"{held}/{name}" if by_descriptor else target
+    finally:
+        os.close(fd)
+
+
+def moved(path: str, allowed: str, found: str) -> ToolError:
+    """A symlink on the way was changed after the call had been allowed."""
+    reason = f"it led to {allowed} when this was allowed, and now leads to {found}"
+    return fs_error("write", path, reason, "FS_STALE_VERSION")
 
 
 def stale(path: str, verb: str = "write") -> ToolError:
@@ -165,9 +203,7 @@ def stale(path: str, verb: str = "write") -> ToolError:
 
 
 def _create(path: str, target: str, data: bytes) -> Version:
-    folder = Path(target).parent
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(folder)
+    temporary = _temporary(Path(target).parent)
     # 0o666 lets the kernel apply the umask, which cannot be read without changing it.
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:

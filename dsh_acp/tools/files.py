@@ -4,6 +4,7 @@ Nothing is overwritten that the model has not seen in its current state, and wha
 not touch keeps its bytes: encoding, byte order mark, line endings, final newline.
 """
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from dsh_acp.tools import arguments
 
 EDITED_BYTES: Final = 64 * 1024 * 1024
+_POWERFUL: Final = {
+    ".git": "git",
+    ".hg": "mercurial",
+    ".vscode": "an editor",
+    ".idea": "an editor",
+    ".zed": "an editor",
+    ".envrc": "a shell",
+    ".claude": "an agent",
+    ".codex": "an agent",
+}
 # The arguments are in the log already; a diff that repeats much of them is not recorded.
 RECORDED_CHARS: Final = 256 * 1024
 
@@ -161,14 +172,23 @@ class Edit(Builtin):
 def write_intent(args: "arguments.Escalating", cwd: str) -> Intent:
     """What a call with a `file_path` changes; `scope` is the file."""
     path = resolved(str(getattr(args, "file_path", "")), cwd)
-    reason = escalation(args) or caution(path)
-    return Intent(effect="write", paths=(path,), cwd=cwd, scope=path, reason=reason)
+    reason = escalation(args) or caution(path, cwd)
+    return Intent(
+        effect="write",
+        paths=(path,),
+        cwd=cwd,
+        scope=path,
+        reason=reason,
+        escalate=args.sandbox_permissions,
+    )
 
 
-def caution(path: str) -> str | None:
+def caution(path: str, cwd: str) -> str | None:
     """Why changing this file does more than it seems."""
-    if "/.git/" in path:
-        return "files in .git can make git run programs"
+    inside = path.removeprefix(os.path.realpath(cwd) + os.sep)
+    for part in Path(inside.casefold()).parts:
+        if part in _POWERFUL:
+            return f"files in {part} can make {_POWERFUL[part]} run programs"
     try:
         links = Path(path).stat().st_nlink
     except (OSError, ValueError):
@@ -300,12 +320,18 @@ def apply(path: str, current: FileRead, args: "arguments.Edit") -> tuple[bytes, 
 
 async def store(path: str, data: bytes, current: FileRead | None, ctx: ToolContext) -> FileRead:
     """Write, and return what is really there now: an editor may format what it saves."""
-    version = await ctx.world.write(path, data, None if current is None else current.version)
+    expected = None if current is None else current.version
+    version = await ctx.world.write(path, data, expected, real=allowed(path, ctx))
     stored = FileRead(data, version)
     if version.digest != disk.digest(data):
         stored = await ctx.world.read(path, EDITED_BYTES)
     observations(ctx).record(path, stored.version)
     return stored
+
+
+def allowed(path: str, ctx: ToolContext) -> str | None:
+    """Where `path` must lead: to what was allowed. `None` when nothing had to be."""
+    return ctx.allowed[0] if len(ctx.allowed) == 1 else None
 
 
 def unread_overwrite(path: str) -> ToolError:

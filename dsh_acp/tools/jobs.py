@@ -16,7 +16,7 @@ from anyio import CancelScope, from_thread, lowlevel, to_thread
 
 from dsh_acp.errors import ToolError
 from dsh_acp.messages import Message, Text
-from dsh_acp.tools import process
+from dsh_acp.tools import confine_denials, process
 from dsh_acp.tools.builtin import Builtin, text_outcome
 from dsh_acp.tools.output import KEPT_BYTES, Tail, decode, from_boundary, readable, to_boundary
 from dsh_acp.tools.tool import Outcome, ToolContext
@@ -51,6 +51,7 @@ class Job:
         self._command = command
         self._cwd = cwd
         self._ctx = ctx
+        self._sandbox = ctx.sandbox
         self._session_loop = lowlevel.current_token()
         self._spill = Path(ctx.spill_dir) / f"{os.urandom(6).hex()}-{id}.txt"
         self._tail = Tail(self._spill)
@@ -125,6 +126,7 @@ class Job:
                     (*BASH, self._command),
                     cwd=self._cwd,
                     env=process.environment(),
+                    sandbox=self._sandbox,
                     timeout_s=math.inf,
                     stdout=self._feed,
                     stderr=self._feed,
@@ -137,11 +139,19 @@ class Job:
         except ToolError as exc:
             status, self.detail = "failed", str(exc)
         self._tail.close()
+        self._tell_denials()
         self.status = status
         try:
             await to_thread.run_sync(self._report)
         finally:
             self._over.set()
+
+    def _tell_denials(self) -> None:
+        if self._sandbox is not None:
+            denied = self._sandbox.denied((self._tail.kept,), self._cwd)
+            if lines := confine_denials.told(denied):
+                with self._guard:
+                    self._unread += "\n".join(("", *lines)).encode()
 
     def _report(self) -> None:
         try:

@@ -22,11 +22,13 @@ from msgspec import Struct
 
 from dsh_acp.errors import ToolError
 from dsh_acp.tools import reaper
+from dsh_acp.tools.sandbox import Sandbox
 
 GRACE_S: Final = 3.0
 _KILLED_S: Final = 2.0
 _LINGER_S: Final = 0.1
 _LOOKS: Final = 100
+_BLINK_S: Final = 0.005
 PROC: Final = Path("/proc")
 _MARK: Final = "DSH_RUN"
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
@@ -56,9 +58,14 @@ class Child:
     """A started process; `stop` and `close` end every use."""
 
     def __init__(
-        self, argv: Sequence[str], cwd: str, env: Mapping[str, str], stdin: bytes | None = None
+        self,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        stdin: bytes | None = None,
+        sandbox: Sandbox | None = None,
     ) -> None:
-        """Start it, with `stdin` to read; by default there is nothing.
+        """Start it, with `stdin` to read, inside `sandbox`; by default there is neither.
 
         Raises:
             ToolError: the program or the folder cannot be used.
@@ -68,8 +75,9 @@ class Child:
         marked = dict(env)
         marked[_MARK] = self._mark.partition("=")[2]
         given = None if stdin is None else _file_of(stdin)
-        try:
-            self._popen = subprocess.Popen(
+
+        def launch(argv: Sequence[str]) -> "subprocess.Popen[bytes]":
+            return subprocess.Popen(
                 argv,
                 cwd=cwd,
                 env=marked,
@@ -79,6 +87,9 @@ class Child:
                 bufsize=0,
                 start_new_session=True,
             )
+
+        try:
+            self._popen = launch(argv) if sandbox is None else sandbox.start(argv, cwd, launch)
         except (OSError, ValueError) as exc:
             reason = exc.strerror if isinstance(exc, OSError) else str(exc)
             where = getattr(exc, "filename", None) or argv[0]
@@ -149,15 +160,16 @@ class Child:
         found = False
         clean = 0
         for _ in range(_LOOKS):
-            pids = await to_thread.run_sync(marked_processes, self._mark)
+            pids, blinks = await to_thread.run_sync(marked_processes, self._mark)
             for pid in pids:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             found = found or bool(pids)
-            # A process in the middle of an exec shows no environment for a moment.
-            clean = 0 if pids else clean + 1
+            clean = 0 if pids or blinks else clean + 1
             if clean == 2:
                 break
+            if blinks:
+                await anyio.sleep(_BLINK_S)
         return found
 
     def close(self) -> None:
@@ -241,17 +253,32 @@ def processes() -> Iterator[ProcessStatus]:
                 yield ProcessStatus(int(folder.name), fields[0], int(fields[2]))
 
 
-def marked_processes(mark: str) -> list[int]:
-    """Processes whose environment has `mark`, where there is a `/proc`."""
+def marked_processes(mark: str) -> tuple[list[int], bool]:
+    """Processes whose environment has `mark`, where there is a `/proc`.
+
+    The second value tells whether some process shows no environment, as one does for a moment in
+    the middle of an exec; it may be one of them.
+    """
     found: list[int] = []
+    blinks = False
     if PROC.is_dir():
         needle = mark.encode()
         for folder in PROC.iterdir():
             if folder.name.isdigit():
                 with contextlib.suppress(OSError):
-                    if needle in (folder / "environ").read_bytes().split(b"\0"):
+                    environment = (folder / "environ").read_bytes()
+                    if needle in environment.split(b"\0"):
                         found.append(int(folder.name))
-    return found
+                    elif not environment:
+                        blinks = blinks or _is_in_exec(folder)
+    return found, blinks
+
+
+def _is_in_exec(folder: Path) -> bool:
+    # Neither dead (those have no program) nor the kernel's own, nor one that wants no environment.
+    with contextlib.suppress(OSError):
+        return bool((folder / "exe").readlink().name) and not (folder / "cmdline").read_bytes()
+    return False
 
 
 async def run(
@@ -263,6 +290,7 @@ async def run(
     stdout: Sink,
     stderr: Sink,
     stdin: bytes | None = None,
+    sandbox: Sandbox | None = None,
 ) -> Ended:
     """Run a program to its end, feeding its output to the sinks as it comes.
 
@@ -272,7 +300,7 @@ async def run(
     Raises:
         ToolError: it could not be started.
     """
-    child = Child(argv, cwd, env, stdin)
+    child = Child(argv, cwd, env, stdin, sandbox)
     timed_out = ran = finished = False
     try:
         out, err = child.streams

@@ -16,20 +16,41 @@ from dsh_acp.messages import ToolSchema
 FILE: Final = Path(__file__).with_name("schemas.json")
 
 
+class _Escalation(Struct, frozen=True):
+    description: str
+    properties: dict[str, Any]
+
+
 class _Entry(Struct, frozen=True):
     description: str
     parameters: Raw
+    escalation: _Escalation | None = None
+
+
+@cache
+def _entries() -> dict[str, _Entry]:
+    return msgspec.json.decode(FILE.read_bytes(), type=dict[str, _Entry])
 
 
 @cache
 def load() -> dict[str, ToolSchema]:
     """Every built-in tool, in the order in which a request lists them."""
-    entries = msgspec.json.decode(FILE.read_bytes(), type=dict[str, _Entry])
     return {
         # Compact, because these bytes are sent as they are with every request.
         name: ToolSchema(name, entry.description, Raw(_compact(entry.parameters)))
-        for name, entry in sorted(entries.items())
+        for name, entry in sorted(_entries().items())
     }
+
+
+@cache
+def escalating(name: str) -> ToolSchema:
+    """A tool whose calls may ask for more than their sandbox allows."""
+    entry = _entries()[name]
+    assert entry.escalation is not None
+    parameters = msgspec.json.decode(entry.parameters)
+    parameters["properties"] |= entry.escalation.properties
+    text = f"{entry.description}\n\n{entry.escalation.description}"
+    return ToolSchema(name, text, Raw(msgspec.json.encode(parameters)))
 
 
 def _compact(text: Raw) -> bytes:
@@ -38,7 +59,7 @@ def _compact(text: Raw) -> bytes:
 
 def generate() -> bytes:
     """What `schemas.json` must hold."""
-    from dsh_acp.tools.arguments import MODELS
+    from dsh_acp.tools.arguments import MODELS, Bash, Escalation
 
     entries: dict[str, Any] = {}
     for name, model in MODELS.items():
@@ -47,6 +68,12 @@ def generate() -> bytes:
             "description": _unwrapped(inspect.cleandoc(model.__doc__ or "")),
             "parameters": _plain(schema, cast(dict[str, Any], schema.get("$defs", {}))),
         }
+        if issubclass(model, Bash):
+            more = Escalation.model_json_schema()
+            entries[name]["escalation"] = {
+                "description": _unwrapped(inspect.cleandoc(Escalation.__doc__ or "")),
+                "properties": _plain(more, {})["properties"],
+            }
     return msgspec.json.format(msgspec.json.encode(entries), indent=2) + b"\n"
 
 

@@ -2,7 +2,10 @@
 
 from typing import TYPE_CHECKING, Final
 
+from dsh_acp.messages import ToolSchema
+from dsh_acp.tools import confine_denials, schemas
 from dsh_acp.tools.builtin import Builtin, absolute, resolved, text_outcome
+from dsh_acp.tools.confine import Confinement
 from dsh_acp.tools.files import escalation
 from dsh_acp.tools.intents import danger, scope_of
 from dsh_acp.tools.output import decode, readable, to_boundary
@@ -23,8 +26,16 @@ class Bash(Builtin):
 
     name = "bash"
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, confinement: Confinement) -> None:
         self._timeout_ms = timeout_ms
+        self._confinement = confinement
+
+    @property
+    def schema(self) -> ToolSchema:
+        """As the model sees it; it may ask for more only where something confines."""
+        if self._confinement.means is None:
+            return super().schema
+        return schemas.escalating(self.name)
 
     def intent(self, args: "arguments.Bash", cwd: str) -> Intent:
         """Executes; `paths` holds the folder only when the call names one."""
@@ -36,6 +47,7 @@ class Bash(Builtin):
             cwd=folder,
             scope=scope_of(args.command),
             reason=escalation(args) or danger(args.command),
+            escalate=args.sandbox_permissions,
         )
 
     async def run(self, args: "arguments.Bash", ctx: ToolContext) -> Outcome:
@@ -54,6 +66,7 @@ class Bash(Builtin):
             timeout_ms=timeout_ms,
             output=live.feed,
             spill_dir=ctx.spill_dir,
+            sandbox=ctx.sandbox,
         )
         return text_outcome(render(ended, timeout_ms))
 
@@ -84,6 +97,7 @@ def render(ended: CommandEnd, timeout_ms: int) -> str:
     markers: list[str] = []
     if ended.left_behind:
         markers.append(_LEFT)
+    markers += confine_denials.told(ended.denied)
     if ended.timed_out:
         markers.append(f"[timed out after {timeout_ms}ms]")
     if ended.signal is not None:

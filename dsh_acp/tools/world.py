@@ -13,6 +13,7 @@ from anyio import to_thread
 
 from dsh_acp.tools import disk, process
 from dsh_acp.tools.output import Tail
+from dsh_acp.tools.sandbox import Sandbox
 from dsh_acp.tools.tool import CommandEnd, FileRead, Version
 
 BASH: Final = ("bash", "-c")
@@ -35,9 +36,11 @@ class LocalWorld:
         """The bytes on disk; see `World.read`."""
         return await to_thread.run_sync(disk.read_file, path, max_bytes)
 
-    async def write(self, path: str, data: bytes, expected: Version | None) -> Version:
+    async def write(
+        self, path: str, data: bytes, expected: Version | None, *, real: str | None = None
+    ) -> Version:
         """Replace or create on disk; see `World.write`. Runs to its end once begun."""
-        return await to_thread.run_sync(disk.write_file, path, data, expected)
+        return await to_thread.run_sync(disk.write_file, path, data, expected, real)
 
     async def run(
         self,
@@ -48,6 +51,7 @@ class LocalWorld:
         env: Mapping[str, str] | None = None,
         output: Callable[[bytes], None] | None = None,
         spill_dir: str | None = None,
+        sandbox: Sandbox | None = None,
     ) -> CommandEnd:
         """Run `bash -c`; see `World.run`.
 
@@ -65,15 +69,18 @@ class LocalWorld:
                 timeout_s=timeout_ms / 1000,
                 stdout=_live(stdout, output),
                 stderr=_live(stderr, output),
+                sandbox=sandbox,
             )
         finally:
             stdout.close()
             stderr.close()
             if script is not None:
                 os.unlink(script)  # noqa: PTH108 - a name that mkstemp gave
+        denied = () if sandbox is None else sandbox.denied((stderr.kept, stdout.kept), cwd)
         return CommandEnd(
             stdout=stdout.kept,
             stderr=stderr.kept,
+            denied=denied,
             exit_code=ended.exit_code,
             signal=ended.signal,
             timed_out=ended.timed_out,

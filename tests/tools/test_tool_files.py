@@ -309,7 +309,9 @@ async def test_a_preview_is_the_change_against_the_disk(bench: Workbench) -> Non
 class FormattingWorld(LocalWorld):
     """An editor that formats what it saves."""
 
-    async def write(self, path: str, data: bytes, expected: Version | None) -> Version:
+    async def write(
+        self, path: str, data: bytes, expected: Version | None, *, real: str | None = None
+    ) -> Version:
         return await super().write(path, data.replace(b"\t", b"    "), expected)
 
 
@@ -332,7 +334,9 @@ async def test_a_buffer_of_the_editor_is_what_is_read_and_edited(bench: Workbenc
             data = b"old+unsaved\n"
             return FileRead(data, Version(disk.digest(data)), buffer=True)
 
-        async def write(self, path: str, data: bytes, expected: Version | None) -> Version:
+        async def write(
+            self, path: str, data: bytes, expected: Version | None, *, real: str | None = None
+        ) -> Version:
             bench.put("buffer", data)
             return Version(disk.digest(data))
 

@@ -12,6 +12,7 @@ from dsh_acp.config import Settings
 from dsh_acp.errors import ToolError
 from dsh_acp.messages import Message, text_of
 from dsh_acp.tools.catalog import builtin
+from dsh_acp.tools.sandbox import Sandbox
 from dsh_acp.tools.tool import Card, FileDiff, Outcome, Tool, World
 from dsh_acp.tools.world import LocalWorld
 
@@ -24,6 +25,8 @@ class Workbench:
         self.call_id = "call_1"
         self.cwd = str(folder)
         self.roots = (self.cwd,)
+        self.sandbox: Sandbox | None = None
+        self.allowed: tuple[str, ...] = ()
         self.world: World = LocalWorld()
         self.state: dict[str, Any] = {}
         self.spill_dir = str(spill)
@@ -31,6 +34,7 @@ class Workbench:
         self.live: list[str] = []
         self.contexts: list[Message] = []
         self.in_plan_mode = False
+        self.is_approved = False
         self.asked: list[Mapping[str, Any]] = []
         self.answers: Sequence[Mapping[str, Any]] | ToolError = ToolError("nobody is here")
         settings = Settings(home=spill, config_path=spill / "c", config_dir=spill)
