@@ -69,7 +69,7 @@ def examine(model: str | None = None, timeout_s: float | None = 5) -> Iterator[F
             yield Finding("configuration", "note", note, "Correct or remove it.")
         yield from _model(settings, timeout_s)
     yield _state(settings)
-    yield _confinement()
+    yield _confinement(settings)
     yield from _editors()
 
 
@@ -205,13 +205,21 @@ def _state(settings: Settings) -> Finding:
     return Finding("sessions", "ok", f"kept in {home}")
 
 
-def _confinement() -> Finding:
-    return Finding(
-        "confinement",
-        "note",
-        "commands run with your rights; the operating system does not confine them",
-        "Keep the permission preset at ask, so that each command is shown to you first.",
-    )
+def _confinement(settings: Settings) -> Finding:
+    from dsh_acp.tools.confine import Confinement
+
+    means = Confinement(settings).means
+    if means is not None:
+        detail = f"under workspace-write, {means.name} lets commands write to the workspace only"
+        detail += ", with network" if settings.sandbox_network else ", without network"
+        return Finding("confinement", "ok", f"{detail}; {means.limits}".removesuffix("; "))
+    if settings.sandbox == "off":
+        detail, fix = "it is switched off", 'Set sandbox = "auto" to have commands confined.'
+    else:
+        detail = "nothing on this system confines commands"
+        fix = "On Linux, a kernel with Landlock or bubblewrap (bwrap) on the PATH does."
+    asked = "under workspace-write each command is asked about and then runs with your rights"
+    return Finding("confinement", "note", f"{detail}; {asked}", fix)
 
 
 def _editors() -> Iterator[Finding]:

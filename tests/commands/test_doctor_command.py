@@ -203,3 +203,12 @@ def test_any_answer_is_understood_as_something(response, verdict):
     answer = ask(ProviderSettings(name="p", base_url=url), timeout_s=5)
     assert answer.verdict == verdict
     assert answer.models == (("a",) if b"data" in response else ())
+
+
+def test_it_says_whether_commands_are_confined(findings, monkeypatch):
+    monkeypatch.setenv("DSH_ACP_SANDBOX", "off")
+    (off,) = findings("--offline")[1]["confinement"]
+    assert off["state"] == "note" and "each command is asked about" in off["detail"]
+    monkeypatch.setenv("DSH_ACP_SANDBOX", "auto")
+    (found,) = findings("--offline")[1]["confinement"]
+    assert found["state"] == ("note" if "nothing on this system" in found["detail"] else "ok")
