@@ -10,8 +10,8 @@ from typing import Final
 
 from dsh_acp.acp.calls import Calls
 from dsh_acp.acp.codec import Codec
-from dsh_acp.acp.updates import Attached, Output
-from dsh_acp.agent.services import LiveOutput
+from dsh_acp.acp.updates import Attached, CallChanged, CallShown, Output
+from dsh_acp.agent.services import LiveCall, LiveOutput
 
 _INTERVAL_S: Final = 0.05
 _MAX_STREAMED: Final = 262_144
@@ -40,7 +40,16 @@ class LiveCalls:
         self._attaching: dict[str, str] = {}
         self._buffered: dict[str, list[str]] = {}
         self._sent: dict[str, int] = {}
+        self._delegated: list[LiveCall] = []
         self._last = 0.0
+
+    def take(self, live: LiveOutput | LiveCall) -> None:
+        """Something of a running call that is not in the log."""
+        if isinstance(live, LiveOutput):
+            self.output(live)
+        else:
+            self._delegated.append(live)
+            self._try()
 
     def started(self, call_id: str) -> None:
         """The call runs."""
@@ -74,6 +83,18 @@ class LiveCalls:
         if self._write(()):
             self._write(self.flush())
 
+    def _delegated_lines(self) -> list[bytes]:
+        """Calls of subagents that the person is asked about, as cards of their own."""
+        delegated, self._delegated = self._delegated, []
+        lines: list[bytes] = []
+        for live in delegated:
+            id = self._calls.call_id(live.call_id)
+            if live.card is not None:
+                lines.append(self._codec.encode(CallShown(id, live.name, live.card)))
+            else:
+                lines.append(self._codec.encode(CallChanged(id, live.status)))
+        return lines
+
     def flush(self, *, keep: bool = False) -> list[bytes]:
         """The lines that are due. What belongs to no open call is dropped, or kept with `keep`.
 
@@ -81,7 +102,7 @@ class LiveCalls:
         without it behind, when every card that will come is out.
         """
         self._last = time.monotonic()
-        lines: list[bytes] = []
+        lines = self._delegated_lines()
         starting, self._starting = self._starting, []
         for id in starting:
             if keep and not self._calls.is_open(id):

@@ -245,9 +245,10 @@ class Sessions:
         return True
 
     async def delete(self, session_id: str) -> None:
-        """Remove a session for good; fine when there is none."""
+        """Remove a session and its subagents for good; fine when there is none."""
         await self.end(session_id)
-        self.host.store.delete(session_id)
+        for id in (*reversed(self.host.store.descendants(session_id)), session_id):
+            self.host.store.delete(id)
 
     def select(self, conversation: Conversation, choice: str, value: Any) -> None:
         """Choose a value, and tell of it.

@@ -1,6 +1,6 @@
 """The parts of one live session that its loop, calls and commands work with."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import Struct, field
@@ -13,7 +13,7 @@ from dsh_acp.agent.permission import Gate
 from dsh_acp.agent.policy import PolicyFold
 from dsh_acp.agent.request import Requests
 from dsh_acp.agent.seen import SeenFold
-from dsh_acp.agent.services import LiveOutput, Services
+from dsh_acp.agent.services import Errand, LiveCall, LiveOutput, Services
 from dsh_acp.agent.titles import TitleFold
 from dsh_acp.agent.usage import UsageFold
 from dsh_acp.log.session_log import SessionLog
@@ -37,5 +37,7 @@ class Parts(Struct, frozen=True, kw_only=True, eq=False):
     usage: UsageFold
     shelf: Shelf
     spill_dir: str
-    show: Callable[[LiveOutput], None]
+    show: Callable[[LiveOutput | LiveCall], None]
+    delegate: Callable[[Errand, str], Awaitable[str]]
+    """Have a subagent do an errand for the call of that id."""
     tool_state: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -18,6 +18,7 @@ from dsh_acp.agent.activity import Activity
 from dsh_acp.agent.builtin_commands import Builtin
 from dsh_acp.agent.commands import Commands
 from dsh_acp.agent.compaction import Compaction
+from dsh_acp.agent.delegation import Delegation
 from dsh_acp.agent.folds import Folds
 from dsh_acp.agent.inbox import Inbox, Target
 from dsh_acp.agent.loop import Loop
@@ -28,7 +29,16 @@ from dsh_acp.agent.policy import PolicyFold
 from dsh_acp.agent.recovery import Retries
 from dsh_acp.agent.request import Requests
 from dsh_acp.agent.seen import SeenFold
-from dsh_acp.agent.services import DISPOSED, USER, Cause, LiveOutput, Services, SessionOptions
+from dsh_acp.agent.services import (
+    DISPOSED,
+    USER,
+    Cause,
+    Errand,
+    LiveCall,
+    LiveOutput,
+    Services,
+    SessionOptions,
+)
 from dsh_acp.agent.titles import TitleFold
 from dsh_acp.agent.usage import UsageFold
 from dsh_acp.config import Preset
@@ -53,7 +63,7 @@ class Session:
 
     def __init__(self, log: SessionLog, *, services: Services, options: SessionOptions) -> None:
         self.log: Final = log
-        self.live: Callable[[LiveOutput], None] | None = None
+        self.live: Callable[[LiveOutput | LiveCall], None] | None = None
         self.failure: DshError | None = None
         self._group: anyio.abc.TaskGroup | None = None
         self._activity: Activity | None = None
@@ -64,6 +74,9 @@ class Session:
         self._scopes: set[anyio.CancelScope] = set()
         self._llm_titles = options.llm_titles
         self.parts: Final = self._assemble(services, options)
+        self._delegation: Final = Delegation(
+            self.parts, lambda log, given, chosen: Session(log, services=given, options=chosen)
+        )
         self._loop = Loop(
             self.parts,
             (self.compaction.pre_step,),
@@ -101,11 +114,17 @@ class Session:
             shelf=Shelf(options.cwd, services.settings.config_dir),
             spill_dir=str(services.settings.home / "output" / self.log.header.id),
             show=self._show,
+            delegate=self._delegate,
         )
 
-    def _show(self, output: LiveOutput) -> None:
+    def _show(self, output: LiveOutput | LiveCall) -> None:
         if self.live is not None:
             self.live(output)
+
+    async def _delegate(self, errand: Errand, call_id: str) -> str:
+        if self._group is None:
+            raise PromptError("the session is not running", code="SESSION_CLOSED")
+        return await self._delegation.run(errand, call_id, self._group)
 
     # ------------------------------------------------------------ state
 
@@ -152,7 +171,10 @@ class Session:
 
     def select(self, option: str, value: str) -> None:
         """Choose `value` for `model`, `effort` or `preset`; see `Options.select`."""
-        self.parts.options.select(option, value, in_turn=self.status == "running")
+        in_turn = self.status == "running"
+        self.parts.options.select(option, value, in_turn=in_turn)
+        if option == "preset" and in_turn:
+            self._delegation.select_preset(value)
 
     # ------------------------------------------------------------ running
 
