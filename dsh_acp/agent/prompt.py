@@ -87,10 +87,19 @@ _TOOLS: Final[Mapping[str, tuple[float, str]]] = {
         "Put questions to the user with `ask_user_question`, all at once and with options, rather "
         "than guess or end the turn with a question.",
     ),
-    "web_fetch": (111, "Fetch only addresses that the user gave or that you found in the project."),
+    "web_search": (110, "Search the web with `web_search` for what the project cannot tell."),
+    "web_fetch": (
+        111,
+        "Fetch addresses that the user gave, or that the project or a search has.",
+    ),
     "lsp": (
         112,
         "For definitions, references and types prefer `lsp` over searching, where it answers.",
+    ),
+    "subagent": (
+        116.5,
+        "Give investigations and independent parts of large work to `subagent`; check what comes "
+        "back before you rely on it.",
     ),
     "exit_plan_mode": (
         113,

@@ -19,7 +19,15 @@ from pydantic_core import ErrorDetails
 from dsh_acp import jsontext
 from dsh_acp.errors import ToolError
 from dsh_acp.tools.argument_rules import Arguments, filled, list_as_text, positive, rule, said
-from dsh_acp.tools.talk_arguments import AskUserQuestion, ExitPlanMode, LoadSkill
+from dsh_acp.tools.talk_arguments import (
+    AskUserQuestion,
+    ExitPlanMode,
+    LoadSkill,
+    Subagent,
+    SubagentFork,
+    WebFetch,
+    WebSearch,
+)
 
 MAX_LINES: Final = 2000
 MAX_WAIT_MS: Final = 600_000
@@ -44,6 +52,29 @@ class Escalating(Arguments):
                 "invalid escalation: justification is only valid together with sandbox_permissions"
             )
         return self
+
+
+class Escalation(Arguments):
+    """Commands may run in a sandbox.
+
+    Then they write only to the workspace and temporary folders and have no network, and what it
+    refuses is marked in the result with `[sandbox: … access denied …]`. That is a rule, not a fault
+    of the command: do not look for a way around it. When the command needs the access to do what
+    the user wants, run exactly the same command once more with `sandbox_permissions` and
+    `justification`; the user is asked. Never ask for more before the sandbox has refused something.
+    """
+
+    sandbox_permissions: Annotated[
+        Literal["workspace-write", "danger-full-access"] | None,
+        Field(description="The narrowest wider mode that suffices, after a refusal."),
+    ] = None
+    justification: Annotated[
+        str | None,
+        Field(
+            description="Required with sandbox_permissions: one sentence for the user that says "
+            "why this command needs it."
+        ),
+    ] = None
 
 
 FilePath = Annotated[
@@ -279,7 +310,11 @@ MODELS: Final[Mapping[str, type[Arguments]]] = MappingProxyType(
         "read": Read,
         "read_image": ReadImage,
         "skill": LoadSkill,
+        "subagent": Subagent,
+        "subagent_fork": SubagentFork,
         "todo_write": TodoWrite,
+        "web_fetch": WebFetch,
+        "web_search": WebSearch,
         "write": Write,
     }
 )

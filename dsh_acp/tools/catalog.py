@@ -3,6 +3,9 @@
 import importlib
 
 from dsh_acp.config import Settings
+from dsh_acp.tools.builtin import Builtin
+from dsh_acp.tools.confine import Confinement
+from dsh_acp.tools.delegation import Subagent, SubagentFork
 from dsh_acp.tools.files import Edit, Read, Write
 from dsh_acp.tools.jobs import JobKill, JobList, JobOutput
 from dsh_acp.tools.search import Glob, Grep
@@ -11,13 +14,14 @@ from dsh_acp.tools.skills import LoadSkill
 from dsh_acp.tools.talk import AskUserQuestion, ExitPlanMode
 from dsh_acp.tools.todo import TodoWrite
 from dsh_acp.tools.tool import Tool
+from dsh_acp.tools.web import WebFetch, WebSearch
 
 
 def builtin(settings: Settings) -> dict[str, Tool]:
     """Every tool of this package by name, in the order in which a request lists them."""
-    tools: list[Tool] = [
+    tools: list[Builtin] = [
         AskUserQuestion(),
-        Bash(settings.bash_timeout_ms),
+        Bash(settings.bash_timeout_ms, Confinement(settings)),
         Edit(),
         ExitPlanMode(),
         Glob(),
@@ -27,10 +31,14 @@ def builtin(settings: Settings) -> dict[str, Tool]:
         JobOutput(),
         Read(),
         LoadSkill(settings.config_dir),
+        Subagent(),
+        SubagentFork(),
         TodoWrite(),
+        WebFetch(settings.web_private_hosts),
+        *([WebSearch(settings.search_url)] if settings.search_url else []),
         Write(),
     ]
-    return {tool.schema.name: tool for tool in tools}
+    return {tool.name: tool for tool in tools}
 
 
 def warm() -> None:

@@ -161,7 +161,7 @@ def test_the_static_schemas_are_those_of_the_models() -> None:
 def test_tools_are_listed_in_code_unit_order(bench: Workbench) -> None:
     names = [tool.schema.name for tool in bench.tools.values()]
     assert names == sorted(names) == list(bench.tools)
-    assert set(schemas.load()) == {*names, "read_image"}
+    assert set(schemas.load()) == {*names, "read_image", "web_search"}
 
 
 def test_schemas_use_the_plain_dialect() -> None:
