@@ -9,13 +9,15 @@ from collections.abc import Callable
 import logging
 from typing import Any, Final
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
+from dsh_acp import jsontext
 from dsh_acp.acp.cards import fallback_card
 from dsh_acp.acp.updates import CallChanged, CallShown, Status, Update
 from dsh_acp.log.events import Event
-from dsh_acp.log.payloads import ToolCallEvent, ToolResultEvent
-from dsh_acp.messages import ToolResult, text_of
+from dsh_acp.log.payloads import ErrorInfo, ToolCallEvent, ToolResultEvent
+from dsh_acp.messages import Block, ToolResult, text_of
 from dsh_acp.tools.tool import Card, Kind, ToolSet
 
 _log = logging.getLogger(__name__)
@@ -23,7 +25,54 @@ _log = logging.getLogger(__name__)
 _SLOW_CALL_MS: Final = 400
 """A call whose arguments take longer than this to arrive is shown before they are complete."""
 
+_STOPPED: Final = frozenset({"ABORTED", "ABORTED_BEFORE_DISPATCH", "TOOL_NOT_STARTED"})
+"""Codes of results of calls that were stopped, or never begun."""
+
 _NO_CARD: Final = Card()
+
+
+class _Content(Struct, frozen=True):
+    content: tuple[Block, ...]
+
+
+class _Result(Struct, frozen=True):
+    turn: int
+    step: int
+    message: _Content
+    meta: Raw | UnsetType = UNSET
+
+
+_result: Final = msgspec.json.Decoder(_Result)
+_meta: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+def _read(event: Event) -> tuple[ToolResult | None, Raw | UnsetType]:
+    """The block of a recorded result, and what was recorded beside it."""
+    try:
+        found = _result.decode(event.raw)
+        blocks, meta = found.message.content, found.meta
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        payload = event.payload
+        if not isinstance(payload, ToolResultEvent):
+            return None, UNSET
+        blocks, meta = payload.message.content, UNSET
+        if isinstance(payload.meta, dict):
+            meta = Raw(jsontext.encode(payload.meta))
+    return next((block for block in blocks if isinstance(block, ToolResult)), None), meta
+
+
+def _was_stopped(event: Event) -> bool:
+    """Whether a recorded failure is that somebody stopped the call."""
+    payload = event.payload
+    error = payload.error if isinstance(payload, ToolResultEvent) else None
+    return isinstance(error, ErrorInfo) and error.code in _STOPPED
+
+
+def _object(recorded: Raw) -> dict[str, Any] | None:
+    try:
+        return jsontext.decode(bytes(recorded), _meta)
+    except msgspec.ValidationError:
+        return None
 
 
 class _Call(Struct):
@@ -32,6 +81,7 @@ class _Call(Struct):
     arguments: str
     """`""` while they still arrive."""
     is_started: bool = False
+    is_stopped: bool = False
 
     @property
     def is_arriving(self) -> bool:
@@ -46,14 +96,19 @@ class Calls:
         self.tools = tools
         self.makes_cards = True
         """Off while a history is only remembered, not shown."""
+        self.place: tuple[int, int] = (0, 0)
+        """The turn and step of what comes next."""
         self._open: dict[str, _Call] = {}
         self._used_ids: set[str] = set()
         self._arriving: dict[int, tuple[str, str, int]] = {}
 
     def call_id(self, id: str) -> str:
-        """The editor's id for the model's open call of that id."""
+        """The editor's id for the model's open call of that id, or for a subagent's call."""
         call = self._open.get(id)
-        return call.call_id if call is not None else id
+        if call is not None:
+            return call.call_id
+        parent, slash, rest = id.partition("/")
+        return f"{self._open[parent].call_id}/{rest}" if slash and parent in self._open else id
 
     def is_open(self, id: str) -> bool:
         """Whether the call was recorded and has no result yet."""
@@ -73,7 +128,7 @@ class Calls:
         call = self._admit(id, name, "")
         return [CallShown(call.call_id, name, Card(title=name, kind=self._kind(name)))]
 
-    def record(self, event: ToolCallEvent, suffix: str) -> list[Update]:
+    def record(self, event: ToolCallEvent) -> list[Update]:
         """The call is recorded; it runs next, or is asked about."""
         card = self._call_card(event.name, event.arguments)
         arguments = event.arguments or "{}"
@@ -81,7 +136,7 @@ class Calls:
         if known is not None and known.is_arriving:
             known.arguments = arguments
             return [CallChanged(known.call_id, "pending", card, event.name)]
-        call = self._admit(event.call_id, event.name, arguments, suffix)
+        call = self._admit(event.call_id, event.name, arguments)
         return [CallShown(call.call_id, event.name, card)]
 
     def start(self, id: str) -> list[Update]:
@@ -92,43 +147,53 @@ class Calls:
         call.is_started = True
         return [CallChanged(call.call_id, "in_progress")]
 
-    def finish(self, event: Event, result: ToolResultEvent, suffix: str) -> list[Update]:
-        """The call has its result."""
+    def finish(self, event: Event) -> list[Update]:
+        """The call has its result, which `event` records."""
         if event.surface_op not in (None, "append"):
             return []  # trimming rewrites history; it is not a second execution
-        block = next((b for b in result.message.content if isinstance(b, ToolResult)), None)
+        block, recorded = _read(event)
         if block is None:
             return []
         found: list[Update] = []
         call = self._open.pop(block.tool_call_id, None)
         if call is None:
             # Written by repair: the result of a call that was never recorded as started.
-            call = self._admit(block.tool_call_id, "", "{}", suffix)
+            call = self._admit(block.tool_call_id, "", "{}")
             del self._open[block.tool_call_id]
             found.append(CallShown(call.call_id, "", fallback_card("", "")))
         is_error = block.is_error is True
-        meta = result.meta if isinstance(result.meta, dict) else None
-        card = self._result_card(call, block, is_error, meta)
+        card = self._result_card(call, block, is_error, recorded)
         status: Status = "failed" if is_error or _exited_badly(card) else "completed"
+        if is_error and (call.is_stopped or _was_stopped(event)):
+            status = "cancelled"
         output = text_of(block.content)
         return [*found, CallChanged(call.call_id, status, card, output=output)]
 
     def close_arriving(self) -> list[Update]:
         """The attempt is over; calls whose arguments were still arriving will never run."""
         self._arriving.clear()
-        return self._close(lambda call: call.is_arriving)
+        if not self._open:
+            return []
+        return self._close(lambda call: call.is_arriving, "cancelled")
 
-    def close_all(self) -> list[Update]:
+    def close_all(self, status: Status = "failed") -> list[Update]:
         """The turn is over; nothing that is open will get a result."""
-        return self._close(lambda call: True)
+        return self._close(lambda call: True, status)
 
-    def _close(self, which: Callable[[_Call], bool]) -> list[Update]:
+    def _close(self, which: Callable[[_Call], bool], status: Status) -> list[Update]:
         closed = [id for id, call in self._open.items() if which(call)]
-        return [CallChanged(self._open.pop(id).call_id, "failed") for id in closed]
+        return [CallChanged(self._open.pop(id).call_id, status) for id in closed]
 
-    def _admit(self, id: str, name: str, arguments: str, suffix: str = "arriving") -> _Call:
+    def stop(self, id: str) -> None:
+        """The person cancelled the call instead of deciding about it."""
+        if id in self._open:
+            self._open[id].is_stopped = True
+
+    def _admit(self, id: str, name: str, arguments: str) -> _Call:
         public = id
         if not public or public in self._used_ids:
+            turn, step = self.place
+            suffix = f"{turn}.{step}" if arguments else "arriving"
             public = f"{id or 'call'}.{suffix}"
             while public in self._used_ids:
                 public += "+"
@@ -153,13 +218,17 @@ class Calls:
         return fallback_card(name, arguments)
 
     def _result_card(
-        self, call: _Call, block: ToolResult, is_error: bool, meta: dict[str, Any] | None
+        self, call: _Call, block: ToolResult, is_error: bool, recorded: Raw | UnsetType
     ) -> Card:
         if not self.makes_cards:
             return _NO_CARD
         tool = self.tools.get(call.name)
         if tool is not None:
             try:
+                meta = None
+                # What a tool recorded beside its result can be long, and few cards show it.
+                if not isinstance(recorded, UnsetType) and getattr(tool, "shows_meta", True):
+                    meta = _object(recorded)
                 return tool.result_card(call.arguments, block.content, is_error, meta, self._cwd)
             except Exception:  # noqa: BLE001 - a display fault must not starve what follows
                 _log.exception("the card of a result of %s failed", call.name)

@@ -7,8 +7,9 @@ editor shows them already.
 Ids are made here and are functions of the log: a message is one block of one attempt of one step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import logging
+import re
 from typing import Any, Final, cast
 import zlib
 
@@ -25,8 +26,9 @@ from dsh_acp.acp.updates import (
     Used,
 )
 from dsh_acp.agent.usage import PriceOf, UsageFold
+from dsh_acp.log.envelope import decode_payload
 from dsh_acp.log.events import Event
-from dsh_acp.log.packed import ChunkRow, Entry
+from dsh_acp.log.packed import ROW_TYPES, ChunkRow, Entry
 from dsh_acp.log.payloads import (
     AssistantChunk,
     AssistantMessage,
@@ -71,6 +73,31 @@ _log = logging.getLogger(__name__)
 
 _MARKER: Final = 0xFFF
 
+_KIND: Final = b'"chunk":{"type":"'
+_WITHIN: Final = 256
+"""Where in the line of a chunk its kind has been said, if the keys are in the format's order."""
+
+_QUIET: Final = frozenset((b"block-start", b'usage","usa', b'finish","re'))
+"""How the kinds of chunks begin that show nothing; logs are full of them."""
+
+_BLOCK_END: Final = re.compile(rb'block-end","index":(\d+),"block":\{"type":"(tool-call")?')
+
+_RARE: Final = (
+    ApprovalAsked.TYPE,
+    ApprovalDecided.TYPE,
+    CommandDone.TYPE,
+    CommandRun.TYPE,
+    CompactionEnd.TYPE,
+    CompactionStart.TYPE,
+    CompactionSummary.TYPE,
+    HookResult.TYPE,
+    LlmRetry.TYPE,
+    RequestContext.TYPE,
+    SessionTitle.TYPE,
+    TodoWrite.TYPE,
+    UserMessage.TYPE,
+)
+
 NOT_THE_MODEL: Final = frozenset({"UNKNOWN", "BUG", "INVARIANT"})
 """Failure codes that do not come from a model."""
 
@@ -88,37 +115,48 @@ class Projection:
         self._ids: dict[int, str] = {}
         self._streamed: set[int] = set()
         self._asked: dict[str, str] = {}
+        self._shows: Final[Mapping[str, Callable[[Any, bool], list[Update]]]] = {
+            **dict.fromkeys(ROW_TYPES, self._row),
+            **dict.fromkeys(_RARE, self._rare),
+            AssistantChunk.TYPE: self._chunk,
+            AssistantMessage.TYPE: self._answer,
+            RequestDigest.TYPE: self._digest,
+            StepEnd.TYPE: self._step_end,
+            StepStart.TYPE: self._step_start,
+            ToolCallEvent.TYPE: self._call,
+            ToolResultEvent.TYPE: self._result,
+            TurnEnd.TYPE: self._turn_end,
+            TurnStart.TYPE: self._turn_start,
+        }
 
     # ------------------------------------------------------------ entry points
 
     def apply(self, entry: Entry, *, replay: bool = False) -> list[Update]:
         """What `entry` changes for the person. A fault in showing it is reported, not raised."""
+        show = self._shows.get(entry.type)
+        if show is None:
+            return []
         try:
-            if isinstance(entry, ChunkRow):
-                return self._row(entry)
-            return self._event(entry, replay)
+            return show(entry, replay)
         except Exception:  # noqa: BLE001 - a display fault must not starve what follows the entry
             _log.exception("entry %d cannot be shown", entry.seq)
             return []
 
     # ------------------------------------------------------------ streaming
 
-    def _row(self, row: ChunkRow) -> list[Update]:
-        if row.kind == "tool-call":
+    def _row(self, row: ChunkRow, replay: bool) -> list[Update]:
+        kind = row.kind
+        if kind == "tool-call":
             return self.calls.arrive(
                 row.index, row.id or "", row.name or "", row.time0, row.end_time
             )
-        return self._text("agent" if row.kind == "text" else "thought", row.index, row.text)
+        return self._text("agent" if kind == "text" else "thought", row.index, row.text)
 
     def _text(self, role: Role, index: int, text: str) -> list[Update]:
         if not text:
             return []
         self._streamed.add(index)
         return [Chunk(role, self._message_id(index), text)]
-
-    @property
-    def _suffix(self) -> str:
-        return f"{self._turn}.{self._step}"
 
     def _message_id(self, index: int) -> str:
         found = self._ids.get(index)
@@ -135,8 +173,16 @@ class Projection:
         self._streamed.clear()
         return self.calls.close_arriving()
 
-    def _chunk(self, event: Event, payload: AssistantChunk) -> list[Update]:
-        match payload.chunk:
+    def _chunk(self, event: Event, replay: bool) -> list[Update]:
+        line = event.line
+        at = line.find(_KIND, 0, _WITHIN) + len(_KIND)
+        if line[at : at + 11] in _QUIET:
+            return []
+        end = _BLOCK_END.match(line, at)
+        if end is not None and (end[2] is not None or int(end[1]) in self._streamed):
+            return []
+        payload = decode_payload(event.type, event.raw)  # looked at once, so not kept
+        match payload.chunk if isinstance(payload, AssistantChunk) else None:
             case TextDelta(index=index, text=text):
                 return self._text("agent", index, text)
             case ReasoningDelta(index=index, text=text):
@@ -153,37 +199,42 @@ class Projection:
 
     # ------------------------------------------------------------ events
 
-    def _event(self, event: Event, replay: bool) -> list[Update]:
+    def _turn_start(self, event: Event, replay: bool) -> list[Update]:
+        self._usage.apply(event)
+        if not isinstance(payload := event.payload, TurnStart):
+            return []
+        self._turn, self._step = payload.turn, 0
+        self.calls.place = (payload.turn, 0)
+        return self._new_attempt(1)
+
+    def _step_start(self, event: Event, replay: bool) -> list[Update]:
+        if not isinstance(payload := event.payload, StepStart):
+            return []
+        self._step = payload.step
+        self.calls.place = (self._turn, self._step)
+        return self._new_attempt(1)
+
+    def _step_end(self, event: Event, replay: bool) -> list[Update]:
+        return self.calls.close_arriving()
+
+    def _digest(self, event: Event, replay: bool) -> list[Update]:
+        if not isinstance(payload := event.payload, RequestDigest):
+            return []
+        return [] if payload.attempt == self._attempt else self._new_attempt(payload.attempt)
+
+    def _call(self, event: Event, replay: bool) -> list[Update]:
+        payload = decode_payload(event.type, event.raw)
+        return self.calls.record(payload) if isinstance(payload, ToolCallEvent) else []
+
+    def _result(self, event: Event, replay: bool) -> list[Update]:
+        return self.calls.finish(event)
+
+    def _rare(self, event: Event, replay: bool) -> list[Update]:
         if event.type in self._usage.types:
             self._usage.apply(event)
         match event.payload:
-            case AssistantChunk() as payload:
-                return self._chunk(event, payload)
-            case TurnStart(turn=turn):
-                self._turn, self._step = turn, 0
-                return self._new_attempt(1)
-            case StepStart(step=step):
-                self._step = step
-                return self._new_attempt(1)
-            case RequestDigest(attempt=attempt):
-                return self._new_attempt(attempt) if attempt != self._attempt else []
-            case AssistantMessage() as answer:
-                return self._answer(answer)
-            case ToolCallEvent() as call:
-                return self.calls.record(call, self._suffix)
-            case ToolResultEvent() as result:
-                return self.calls.finish(event, result, self._suffix)
             case UserMessage(message=message) if replay:
                 return self._user(message)
-            case StepEnd():
-                return self.calls.close_arriving()
-            case TurnEnd() as end:
-                return self._turn_end(end)
-            case payload:
-                return self._plugin_event(event, payload, replay)
-
-    def _plugin_event(self, event: Event, payload: Any, replay: bool) -> list[Update]:
-        match payload:
             case TodoWrite(todos=todos):
                 return [Plan(tuple((todo.content, todo.status) for todo in todos))]
             case SessionTitle(title=title):
@@ -192,6 +243,8 @@ class Projection:
                 self._asked[id] = call_id
             case ApprovalDecided(id=id, outcome="allowed-once"):
                 return self.calls.start(self._asked.pop(id, ""))
+            case ApprovalDecided(id=id, outcome="cancelled"):
+                self.calls.stop(self._asked.pop(id, ""))
             case HookResult(point="UserPromptSubmit", decision="block") as refused:
                 return [self._refused(refused)]
             case LlmRetry() as retry:
@@ -216,9 +269,10 @@ class Projection:
                 pass
         return []
 
-    def _answer(self, answer: AssistantMessage) -> list[Update]:
+    def _answer(self, event: Event, replay: bool) -> list[Update]:
+        usage = self._usage.apply(event)
         found: list[Update] = []
-        if not self._streamed:
+        if not self._streamed and isinstance(answer := event.payload, AssistantMessage):
             for index, block in enumerate(answer.message.content):
                 match block:
                     case Text(text=text):
@@ -229,8 +283,7 @@ class Projection:
                         found.append(Block("agent", self._message_id(index), image))
                     case _:
                         pass
-        usage = answer.usage
-        if usage:
+        if usage is not None:
             tokens = {
                 "inputTokens": usage.input_tokens,
                 "outputTokens": usage.output_tokens,
@@ -291,8 +344,11 @@ class Projection:
         said = f"A hook refused the prompt: {why}"
         return Notice("warning", "Prompt refused", said, self._message_id(_MARKER), f"{said}\n\n")
 
-    def _turn_end(self, end: TurnEnd) -> list[Update]:
-        found = self.calls.close_all()
+    def _turn_end(self, event: Event, replay: bool) -> list[Update]:
+        if not isinstance(end := event.payload, TurnEnd):
+            return []
+        was_stopped = end.reason.kind in ("aborted", "interrupted")
+        found = self.calls.close_all("cancelled" if was_stopped else "failed")
         error = end.reason.error
         if isinstance(error, Failure) and error.code not in NOT_THE_MODEL:
             text = (

@@ -18,7 +18,7 @@ class Fold(Protocol):
     types: ClassVar[tuple[str, ...]]
     """The event types it wants to see."""
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event) -> object:
         """Take in the next event of one of those types."""
         ...
 
@@ -31,7 +31,7 @@ class Folds:
 
     def __init__(self, log: SessionLog) -> None:
         self._follower = log.follow(0)
-        self._by_type: dict[str, list[Callable[[Event], None]]] = {}
+        self._by_type: dict[str, list[Callable[[Event], object]]] = {}
 
     def add(self, fold: F) -> F:
         """Let `fold` follow too. To be called before the first `catch_up`."""
@@ -41,9 +41,11 @@ class Folds:
 
     def catch_up(self) -> None:
         """Bring every fold to the end of the log. Costs grow with what is new."""
+        by_type = self._by_type
         for entry in self._follower.take():
-            if isinstance(entry, Event):
-                for apply in self._by_type.get(entry.type, ()):
+            applied = by_type.get(entry.type)
+            if applied is not None and isinstance(entry, Event):
+                for apply in applied:
                     apply(entry)
 
 

@@ -1,8 +1,9 @@
 """What a session has cost so far, as a fold of the answers' usage."""
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
 
+import msgspec
 from msgspec import Struct
 
 from dsh_acp.agent import folds
@@ -52,6 +53,26 @@ def cost(usage: Usage, price: Price) -> float:
     ) / 1_000_000
 
 
+class _Route(Struct, frozen=True):
+    provider: str
+    model: str
+
+
+class _Sent(Struct, frozen=True):
+    source: _Route
+
+
+class _Answer(Struct, frozen=True):
+    turn: int
+    step: int
+    message: _Sent
+    usage: Usage | None = None
+
+
+_answer: Final = msgspec.json.Decoder(_Answer)
+"""An answer without its content, which is the long part of it."""
+
+
 class UsageFold:
     """Totals of the session and of its current turn, the context in use, and the cost.
 
@@ -74,8 +95,22 @@ class UsageFold:
         self.costs: dict[str, float] = {}
         self.unpriced = 0
 
-    def apply(self, event: Event) -> None:
-        """Take in an answer, a summary, a context or the start of a turn."""
+    def apply(self, event: Event) -> Usage | None:
+        """Take in an answer, a summary, a context or the start of a turn; the answer's usage."""
+        if event.type == AssistantMessage.TYPE:
+            try:
+                answer = _answer.decode(event.raw)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                return self._general(event)
+            if answer.usage is None:
+                return None
+            self.context_used = answer.usage.total
+            route = answer.message.source
+            self._count(answer.usage, route.provider, route.model)
+            return answer.usage
+        return self._general(event)
+
+    def _general(self, event: Event) -> Usage | None:
         match event.payload:
             case TurnStart():
                 self.turn = Totals()
@@ -85,11 +120,13 @@ class UsageFold:
                 source = answer.message.source
                 self.context_used = usage.total
                 self._count(usage, str(source.get("provider")), str(source.get("model")))
+                return usage
             case CompactionSummary(usage=Usage() as usage) as summary:
                 self.context_used = max(0, self.context_used - summary.shadowed_token_count)
                 self._count(usage, summary.provider or "", summary.model or "")
             case _:
                 pass
+        return None
 
     def _count(self, usage: Usage, provider: str, model: str) -> None:
         self.session.add(usage)

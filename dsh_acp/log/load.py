@@ -71,10 +71,9 @@ def scan(data: bytes, *, placeholders: bool = False) -> Scan:
 
 def _quick(lines: list[bytes]) -> list[Entry] | None:
     """The entries of `lines` if there is nothing at all to say about them."""
+    row, event, starts = bare_row, bare_event, STARTS
     try:
-        entries: list[Entry] = [
-            bare_row(line) if line[:21] in STARTS else bare_event(line) for line in lines
-        ]
+        entries: list[Entry] = [row(line) if line[:21] in starts else event(line) for line in lines]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     expected = 0

@@ -46,6 +46,11 @@ class Builtin:
         """Nothing to show."""
         return ()
 
+    @property
+    def shows_meta(self) -> bool:
+        """Whether the card of a result depends on its `meta`."""
+        return self.name in cards.OF_META
+
     def call_card(self, arguments: str, cwd: str) -> Card:
         """See `Tool.call_card`."""
         return cards.call_card(self.name, arguments, cwd)

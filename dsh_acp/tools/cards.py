@@ -107,6 +107,11 @@ def full_path(path: str, cwd: str) -> str:
         return path
     if path == "~" or path.startswith("~/"):
         path = os.path.expanduser(path)  # noqa: PTH111 - a string in, a string out
+    return _joined(path, cwd)
+
+
+@lru_cache(maxsize=256)
+def _joined(path: str, cwd: str) -> str:
     return os.path.normpath(os.path.join(cwd, path))  # noqa: PTH118 - must not follow symlinks
 
 
@@ -172,7 +177,7 @@ def diffs_of(meta: Any, cwd: str) -> tuple[FileDiff, ...]:
             old, new = entry.get("oldText"), entry.get("newText")
             path = entry.get("path")
             if isinstance(path, str) and isinstance(new, str) and isinstance(old, str | None):
-                found.append(FileDiff(full_path(path, cwd), old, new))
+                found.append(FileDiff(full_path(path, cwd), old, new, line=count(entry, "line")))
     return tuple(found)
 
 
@@ -191,7 +196,9 @@ def _edited(
     diffs = () if is_error else diffs_of(meta, cwd)
     if not diffs:
         return Card(content=content)
-    return Card(title=_edit(args, cwd).title, diffs=diffs)
+    if not isinstance(args.get("old_string"), str) or not isinstance(args.get("new_string"), str):
+        raise Odd
+    return Card(title=f"Edit {short(text(args, 'file_path'), cwd)}", diffs=diffs)
 
 
 # ---------------------------------------------------------------- commands
@@ -226,10 +233,8 @@ def _ran(args: Arguments, content: tuple[Block, ...], is_error: bool, meta: Any,
         output = output[: ending.start() + 1] if ending.start() else output[: ending.start()]
         code = int(ending[1]) if ending[1] is not None else None
         signal = ending[2]
-    call = _bash(args, cwd)
-    assert call.terminal is not None
-    view = TerminalView(call.terminal.command, call.terminal.cwd, output, code, signal)
-    return Card(terminal=view)
+    folder = full_path(text_or(args, "workdir", cwd), cwd)
+    return Card(terminal=TerminalView(text(args, "command"), folder, output, code, signal))
 
 
 def console(output: str) -> str:
@@ -289,6 +294,22 @@ def _skill(args: Arguments, cwd: str) -> Card:
     return Card(title=f"Load skill {name}", kind="read", raw_input=name)
 
 
+def _subagent(args: Arguments, cwd: str) -> Card:
+    prompt = Text(text(args, "prompt"))
+    return Card(title=text(args, "description"), kind="think", content=(prompt,))
+
+
+def _fetch(args: Arguments, cwd: str) -> Card:
+    return Card(title=text(args, "url"), kind="fetch")
+
+
+def _search(args: Arguments, cwd: str) -> Card:
+    queries = args.get("queries")
+    if not isinstance(queries, list):
+        raise Odd
+    return Card(title=", ".join(map(str, cast(list[Any], queries))) or "Search", kind="search")
+
+
 def _job(title: str, kind: Kind) -> "CallCard":
     def make(args: Arguments, cwd: str) -> Card:
         job = text(args, "job_id") if "{}" in title else ""
@@ -298,6 +319,9 @@ def _job(title: str, kind: Kind) -> "CallCard":
 
 
 CallCard: TypeAlias = Callable[[Arguments, str], Card]
+OF_META: Final = frozenset({"edit", "write"})
+"""The tools whose results show what was recorded beside them."""
+
 ResultCard: TypeAlias = Callable[[Arguments, tuple[Block, ...], bool, Any, str], Card]
 
 CALLS: Final[Mapping[str, CallCard]] = {
@@ -313,7 +337,11 @@ CALLS: Final[Mapping[str, CallCard]] = {
     "read": _read,
     "read_image": _read_image,
     "skill": _skill,
+    "subagent": _subagent,
+    "subagent_fork": _subagent,
     "todo_write": _todo,
+    "web_fetch": _fetch,
+    "web_search": _search,
     "write": _write,
 }
 RESULTS: Final[Mapping[str, ResultCard]] = {
