@@ -77,6 +77,9 @@ def diffs(found: Iterable[FileDiff]) -> list[dict[str, Any]]:
     """Diffs as tool call content; a new file has no old text."""
     items: list[dict[str, Any]] = []
     for diff in found:
+        if diff.is_binary:
+            items.append(text_content(f"Binary file {diff.path} changed"))
+            continue
         item: dict[str, Any] = {"type": "diff", "path": diff.path}
         if diff.old is not None:
             item["oldText"] = diff.old

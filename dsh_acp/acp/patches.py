@@ -78,7 +78,8 @@ def _hunks(places: Sequence[FileDiff]) -> list[str]:
     next_line = 1
     for diff in places:
         is_whole = diff.old is None or diff.is_deleted
-        old, new = _lines(diff.old or ""), _lines("" if diff.is_deleted else diff.new)
+        old = _lines(diff.old or "", is_whole)
+        new = _lines("" if diff.is_deleted else diff.new, is_whole)
         if old == new:
             continue
         new_start = diff.line or next_line
@@ -94,9 +95,12 @@ def _hunks(places: Sequence[FileDiff]) -> list[str]:
     return lines
 
 
-def _lines(text: str) -> list[str]:
+def _lines(text: str, is_whole: bool) -> list[str]:
+    """The lines of a whole text, or of a place, which has no newline at its end."""
+    if not text:
+        return []
     found = text.split("\n")
-    if not found[-1]:
+    if is_whole and not found[-1]:
         found.pop()
     return found
 

@@ -13,7 +13,7 @@ from anyio import to_thread
 from dsh_acp.errors import ToolError
 from dsh_acp.tools import disk, edits, encoding, reading
 from dsh_acp.tools.builtin import Builtin, absolute, resolved, text_outcome
-from dsh_acp.tools.diffs import hunks
+from dsh_acp.tools.diffs import Hunk, hunks
 from dsh_acp.tools.lines import Normalised, to_lf
 from dsh_acp.tools.observations import exclusive, observations
 from dsh_acp.tools.tool import FileDiff, FileRead, Intent, Outcome, ToolContext, Version
@@ -350,9 +350,19 @@ def _diffs(path: str, before: str | None, after: str) -> list[dict[str, Any]]:
     found = hunks(before, after)
     if sum(len(hunk.old) + len(hunk.new) for hunk in found) > RECORDED_CHARS:
         return []
-    return [{"path": path, "oldText": hunk.old, "newText": hunk.new} for hunk in found]
+    return [_recorded(path, hunk) for hunk in found]
+
+
+def _recorded(path: str, hunk: Hunk) -> dict[str, Any]:
+    diff: dict[str, Any] = {"path": path, "oldText": hunk.old, "newText": hunk.new}
+    if hunk.line > 1:
+        diff["line"] = hunk.line
+    return diff
 
 
 def file_diffs(path: str, before: str, after: str) -> tuple[FileDiff, ...]:
     """One diff per place that changes."""
-    return tuple(FileDiff(path, hunk.old, hunk.new) for hunk in hunks(before, after))
+    return tuple(
+        FileDiff(path, hunk.old, hunk.new, line=hunk.line if hunk.line > 1 else None)
+        for hunk in hunks(before, after)
+    )

@@ -47,8 +47,8 @@ class Location(Struct, frozen=True):
 class FileDiff(Struct, frozen=True):
     """A change to one file, or one place of it; `old` is `None` for a file that did not exist.
 
-    `line` is where the place starts in the new text, from 1. A deleted file has no `new`, and a
-    binary one neither; `moved_from` is the path that a file had before.
+    `line` is where the place starts in the new text, `None` for its first line. A deleted file
+    has no `new`, and a binary one neither; `moved_from` is the path that a file had before.
     """
 
     path: str

@@ -290,7 +290,7 @@ async def test_a_preview_is_the_change_against_the_disk(bench: Workbench) -> Non
     empty = bench.put("empty.txt", "")
     await bench.call("read", file_path="a.txt")
     edit = {"file_path": "a.txt", "old_string": "10\n", "new_string": "ten\n"}
-    wanted = FileDiff(str(path), "7\n8\n9\n10\n11\n12\n13", "7\n8\n9\nten\n11\n12\n13")
+    wanted = FileDiff(str(path), "7\n8\n9\n10\n11\n12\n13", "7\n8\n9\nten\n11\n12\n13", line=7)
     assert await bench.preview("edit", **edit) == (wanted,)
     new = bench.folder / "new.txt"
     assert await bench.preview("write", file_path="new.txt", content="x") == (
