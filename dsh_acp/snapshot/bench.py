@@ -150,7 +150,8 @@ def launch(
         more = {"DSH_ACP_CONFIG": str(config), **more}
     if setup.permission:
         more = {"DSH_ACP_PERMISSION": setup.permission, **more}
-    more = {"XDG_CONFIG_HOME": str(found.home / ".config"), **more}
+    # What can confine commands differs from system to system; scenarios ask for it by name.
+    more = {"XDG_CONFIG_HOME": str(found.home / ".config"), "DSH_ACP_SANDBOX": "off", **more}
     model = live or setup.model or _model(found, scenario, life)
     env = agent_env(found.home, model)
     if "PYTHONPATH" in more and "PYTHONPATH" in env:

@@ -24,94 +24,175 @@ SURVIVORS_ALLOWED = 2
 
 
 class Fault(NamedTuple):
-    """In `file`, the `nth` occurrence of `old` becomes `new`."""
+    """In `file`, the first occurrence of `old` becomes `new`.
+
+    Scenarios with `near` in their name are played first; all are, when those do not notice.
+    """
 
     name: str
+    near: str
     file: str
     old: str
     new: str
-    nth: int = 1
 
 
 FAULTS = (
     # the bridge
-    Fault("max-tokens-hidden", "acp/prompts.py", '"max_tokens"', '"end_turn"'),
-    Fault("refusal-hidden", "acp/prompts.py", 'return "refusal"', 'return "end_turn"'),
+    Fault("max-tokens-hidden", "max-tokens", "acp/prompts.py", '"max_tokens"', '"end_turn"'),
+    Fault("refusal-hidden", "refusal", "acp/prompts.py", 'return "refusal"', 'return "end_turn"'),
     Fault(
-        "cancel-keeps-queue", "acp/conversation.py", "abort(USER)", "abort(USER, keep_inbox=True)"
+        "cancel-keeps-queue",
+        "cancel-queue",
+        "acp/conversation.py",
+        "abort(USER)",
+        "abort(USER, keep_inbox=True)",
     ),
-    Fault("auth-error-hidden", "acp/prompts.py", "AUTH_REQUIRED if", "INTERNAL_ERROR if"),
-    Fault("modes-forgotten", "acp/bridge.py", 'result["modes"]', 'result["mode"]'),
-    Fault("steering-queued", "acp/bridge.py", '.get("steer")', '.get("stir")'),
-    Fault("version-echoed", "acp/handshake.py", "else SUPPORTED[-1]", "else requested"),
-    Fault("unknown-session-code", "acp/errors.py", "= -32002", "= -32602"),
+    Fault(
+        "auth-error-hidden", "error-auth", "acp/prompts.py", "AUTH_REQUIRED if", "INTERNAL_ERROR if"
+    ),
+    Fault(
+        "modes-forgotten", "handshake", "acp/v1_methods.py", 'result["modes"] =', 'result["mode"] ='
+    ),
+    Fault("steering-queued", "steer", "acp/sessions.py", '.get("steer")', '.get("stir")'),
+    Fault(
+        "wrong-version",
+        "handshake",
+        "acp/handshake.py",
+        "if version <= asked",
+        "if version >= asked",
+    ),
+    Fault("unknown-session-code", "unknown", "acp/errors.py", "= -32002", "= -32602"),
     Fault(
         "odd-answer-allows",
+        "unknown-option",
         "acp/permission.py",
         '(chosen, "reject_once")',
         '(chosen, "allow_once")',
     ),
-    Fault("failed-command-green", "acp/calls.py", "is_error or _exited_badly(card)", "is_error"),
     Fault(
-        "thoughts-spoken", "acp/projection.py", '"thought", index, text)', '"agent", index, text)'
+        "failed-command-green",
+        "bash-failure",
+        "acp/calls.py",
+        "is_error or _exited_badly(card)",
+        "is_error",
     ),
-    Fault("new-file-has-old-text", "acp/cards.py", "if diff.old is not None:", "if True:"),
+    Fault(
+        "thoughts-spoken",
+        "reasoning",
+        "acp/projection.py",
+        '"agent" if kind == "text" else "thought"',
+        '"agent"',
+    ),
+    Fault(
+        "new-file-has-old-text", "write-new", "acp/cards.py", "if diff.old is not None:", "if True:"
+    ),
     Fault(
         "unknown-mode-accepted",
+        "set-mode",
         "acp/options.py",
         "if mode_id not in",
         "if mode_id in ()  and mode_id not in",
     ),
-    Fault("options-not-announced", "acp/voice.py", "lines += self._codec.frame(update)", "pass"),
+    Fault(
+        "options-not-announced",
+        "set-mode",
+        "acp/voice.py",
+        "is_new_mode = not before or",
+        "is_new_mode = False and",
+    ),
     Fault(
         "unsaved-buffer-ignored",
+        "editor-buffer",
         "acp/world.py",
         "return _buffered(_with_endings_of(buffer, on_disk.data))",
         "return on_disk",
     ),
     Fault(
         "terminal-not-released",
+        "editor-terminal",
         "acp/terminals.py",
         '"release", of_terminal',
         '"output", of_terminal',
     ),
     Fault(
         "list-ignores-directory",
+        "session-list",
         "acp/listing.py",
         "None if cwd is None else os.path.normpath(cwd)",
         "None",
     ),
     # the loop
-    Fault("two-prompts-one-turn", "agent/inbox.py", '"next-turn", 0, 1)', '"next-turn", 0, 2)'),
+    Fault(
+        "two-prompts-one-turn",
+        "queue-prompts",
+        "agent/inbox.py",
+        '"next-turn", 0, 1)',
+        '"next-turn", 0, 2)',
+    ),
     Fault(
         "cancelled-call-unanswered",
+        "cancel-tool",
         "agent/calls.py",
         "self._record(slot, BEFORE_DISPATCH, ())",
         "pass",
     ),
-    Fault("cut-answer-goes-on", "agent/loop.py", '== "max-tokens":', '== "max_tokens":'),
-    Fault("interruption-unmarked", "agent/loop.py", "interrupted=True", "interrupted=UNSET"),
-    Fault("outside-unasked", "agent/policy.py", "if not is_inside(path, roots)", "if not path"),
-    Fault("plan-mode-writes", "agent/policy.py", "if plan and changes_something:", "if False:"),
+    Fault(
+        "cut-answer-goes-on", "max-tokens", "agent/loop.py", '== "max-tokens":', '== "max_tokens":'
+    ),
+    Fault(
+        "interruption-unmarked",
+        "cancel-stream",
+        "agent/loop.py",
+        "interrupted=True",
+        "interrupted=UNSET",
+    ),
+    Fault(
+        "outside-unasked",
+        "permission-outside",
+        "agent/policy.py",
+        "if not is_inside(path, roots)",
+        "if not path",
+    ),
+    Fault(
+        "plan-mode-writes",
+        "preset-plan",
+        "agent/policy.py",
+        "if plan and changes_something:",
+        "if False:",
+    ),
     Fault(
         "remembered-no-allows",
+        "reject-always",
         "agent/policy.py",
         '"reject" if grant.decision == "reject" else "allow"',
         '"allow"',
     ),
-    Fault("retries-miscounted", "agent/recovery.py", "retry=used + 1", "retry=used + 2"),
-    Fault("resume-unmarked", "agent/request.py", 'else "resume"', 'else "initial"'),
-    Fault("contexts-lost", "agent/execution.py", "contexts.extend(answer.contexts)", "pass"),
+    Fault("retries-miscounted", "retry", "agent/recovery.py", "retry=used + 1", "retry=used + 2"),
+    Fault(
+        "resume-unmarked", "session-resume", "agent/request.py", 'else "resume"', 'else "initial"'
+    ),
+    Fault(
+        "contexts-lost",
+        "hook-context",
+        "agent/execution.py",
+        "contexts.extend(answer.contexts)",
+        "pass",
+    ),
     # the log
-    Fault("crash-called-complete", "log/repair.py", '"interrupted"}', '"completed"}'),
+    Fault("crash-called-complete", "crash-mid", "log/repair.py", '"interrupted"}', '"completed"}'),
     Fault(
         "outcome-called-unstarted",
+        "crash-mid-tool",
         "log/repair.py",
         "started = call_seq is not None",
         "started = False",
     ),
     Fault(
-        "fork-forgets-its-seed", "log/store.py", "seed_length=boundary + 1", "seed_length=boundary"
+        "fork-forgets-its-seed",
+        "session-fork",
+        "log/store.py",
+        "seed_length=boundary + 1",
+        "seed_length=boundary",
     ),
 )
 
@@ -120,16 +201,13 @@ def plant(fault: Fault, tree: Path) -> None:
     """Make the fault in `tree`.
 
     Raises:
-        SystemExit: its line is not there any more.
+        LookupError: its line is not there any more.
     """
     path = tree / "dsh_acp" / fault.file
     text = path.read_text("utf-8")
-    at = -1
-    for _ in range(fault.nth):
-        at = text.find(fault.old, at + 1)
-        if at < 0:
-            raise SystemExit(f"{fault.name}: {fault.old!r} is not in {fault.file} any more")
-    path.write_text(text[:at] + fault.new + text[at + len(fault.old) :], "utf-8")
+    if fault.old not in text:
+        raise LookupError(f"{fault.old!r} is not in {fault.file} any more")
+    path.write_text(text.replace(fault.old, fault.new, 1), "utf-8")
 
 
 def copy_tree(tree: Path) -> None:
@@ -146,10 +224,19 @@ def try_fault(fault: Fault, jobs: int) -> tuple[str, float]:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         tree = Path(folder)
         copy_tree(tree)
-        plant(fault, tree)
+        try:
+            plant(fault, tree)
+        except LookupError as exc:
+            sys.stderr.write(f"{fault.name}: {exc}\n")
+            return "", 0
         argv = [sys.executable, "-m", "dsh_acp", "snapshot", "check", "-x", "-j", str(jobs)]
         env = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True)
+        for part in (["-k", fault.near], []):
+            done = subprocess.run(
+                [*argv, *part], cwd=folder, env=env, capture_output=True, text=True
+            )
+            if done.returncode:
+                break
     lines = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
     noticed = lines[0] if lines else done.stderr.strip()[-200:]
     return (noticed or "exit code") if done.returncode else "", time.monotonic() - started

@@ -70,3 +70,25 @@ def test_that_a_call_runs_or_a_question_is_withdrawn_may_come_or_not():
 def test_a_steady_transcript_stays_as_it_is():
     frames = steady([chunk("a"), chunk("b"), piece("x"), end(), {"id": 1}, chunk("c")])
     assert steady(frames) == frames
+
+
+def test_a_message_of_version_2_is_whole_however_it_was_begun():
+    whole = frame("agent_message", messageId="m", content=[{"type": "text", "text": "ab"}])
+    begun = frame("agent_message", messageId="m", content=[{"type": "text", "text": "a"}])
+    assert steady([begun, chunk("b")]) == [whole]
+    other = [begun, chunk("b", id="n")]
+    assert steady(other) == other
+
+
+def test_a_terminal_of_version_2_has_its_output_at_its_end():
+    def ended(**more: Any) -> dict[str, Any]:
+        return frame("terminal_update", terminalId="t", **more)
+
+    chunks = [
+        frame("terminal_output_chunk", terminalId="t", data=data) for data in ("b3U=", "dAo=")
+    ]
+    exits = {"exitStatus": {"exitCode": 0}}
+    whole = ended(output={"data": "b3V0Cg=="}, **exits)
+    assert steady([*chunks, ended(**exits)]) == [whole]
+    assert steady([*chunks, ended(**exits, capabilities={})]) == [whole]
+    assert steady([ended(capabilities={"cancel": {}}), whole]) == [whole]
