@@ -42,7 +42,7 @@ class Editor(acp_bench.Editor):
                 acp_bench.check(frame, self._methods)
             else:
                 check(frame, self._methods)
-            self.view.see(frame)
+                self.view.see(frame)
             self.frames.append(frame)
             if "method" in frame and "id" in frame:
                 self._answer(frame)
@@ -102,6 +102,11 @@ class Editor(acp_bench.Editor):
 
 class Bench(acp_bench.Bench):
     """See `acp_bench.Bench`."""
+
+    def told(self) -> str:
+        """All that the model was last told in the conversation, as JSON text."""
+        asked = [each for each in self.model.requests if each.purpose == "conversation"]
+        return "\n".join(message.json.decode() for message in asked[-1].messages)
 
     @asynccontextmanager
     async def editor(self, *, hooks: Hooks | None = None) -> AsyncIterator[Editor]:
@@ -172,6 +177,18 @@ class View:
         known.update(update)
         if "output" in update:
             known["shown"] = _bytes(update["output"]["data"])
+
+    def shown(self) -> dict[tuple[str, str], list[Any]]:
+        """The messages, neighbouring texts joined."""
+        found: dict[tuple[str, str], list[Any]] = {}
+        for key, content in self.messages.items():
+            joined = found.setdefault(key, [])
+            for item in content:
+                if item["type"] == "text" and joined and joined[-1]["type"] == "text":
+                    joined[-1] = {"type": "text", "text": joined[-1]["text"] + item["text"]}
+                else:
+                    joined.append(item)
+        return found
 
     def text(self, kind: str) -> list[str]:
         """The text of each message of a kind."""
