@@ -131,7 +131,7 @@ async def _converse(view: View, workspace: Path, home: Path, model: str, scripte
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
     env["PYTHONDONTWRITEBYTECODE"] = "1"
     argv = agent_argv("--model", model, "--permission", "ask", "--home", str(home / "state"))
-    async with Client.spawn(argv, cwd=workspace, env=env) as client:
+    async with Client.spawn(argv, cwd=workspace, env=env, own_group=True) as client:
         try:
             return await _turn(client, view, workspace)
         except (RpcError, AgentEnded) as exc:

@@ -6,6 +6,8 @@ can check it against the world afterwards.
 
 from collections.abc import Iterator, Mapping
 import difflib
+import os
+import sys
 from typing import Any, Final, TypeAlias, cast
 
 import anyio
@@ -142,12 +144,31 @@ class View:
         words = {"y": "[y]es", "a": "[a]lways in this session", "n": "[n]o"}
         prompt = f"  Allow? {', '.join(words[letter] for letter in keys)}: "
         while True:
-            try:
-                answer = await anyio.to_thread.run_sync(input, prompt, abandon_on_cancel=True)
-            except EOFError:
+            answer = await _typed(prompt)
+            if not answer:
                 return ""
             if chosen := keys.get(answer.strip().lower()[:1]):
                 return chosen
+
+
+async def _typed(prompt: str) -> str:
+    """The line that a person types, with its end; empty when the input has ended.
+
+    Only waits for the terminal, so that a cancel (Ctrl-C) ends it: a thread in `input` would keep
+    the process until Enter.
+    """
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
+    if sys.platform == "win32":
+        return await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    line = b""
+    # Byte by byte: what a buffer held would not make the terminal readable again.
+    while not line.endswith(b"\n"):
+        await anyio.wait_readable(sys.stdin)
+        if not (byte := os.read(sys.stdin.fileno(), 1)):
+            break
+        line += byte
+    return line.decode("utf-8", "replace")
 
 
 def diffs(card: Json) -> list[tuple[str, str]]:

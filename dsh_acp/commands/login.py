@@ -12,7 +12,7 @@ from dsh_acp.commands.endpoint import ask
 from dsh_acp.config import ProviderSettings, Secret, Settings
 from dsh_acp.config.credentials import Credentials
 from dsh_acp.config.sources import BUILTIN, Builtin
-from dsh_acp.errors import ConfigError
+from dsh_acp.errors import ConfigError, DshError
 
 
 def main(argv: list[str]) -> int:
@@ -27,8 +27,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--force", action="store_true", help="store a key that is not taken")
     options = parser.parse_args(argv)
     settings = config.load()
-    provider = _provider(settings, options.provider)
-    key = _key(provider)
+    try:
+        provider = _provider(settings, options.provider)
+        key = _key(provider)
+    except EOFError as exc:
+        sys.stderr.write("\n")
+        raise DshError("the input ended; nothing was stored", code="LOGIN") from exc
     if not options.no_check and provider.base_url:
         answer = ask(_with_key(provider, key))
         if answer.verdict == "refused" and not options.force:

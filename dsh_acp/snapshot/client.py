@@ -87,16 +87,20 @@ class Client:
         env: Mapping[str, str] | None = None,
         *,
         answers: bool = True,
+        own_group: bool = False,
     ) -> "AsyncGenerator[Client]":
         """Start `argv` and talk to it; leaving closes its stdin and awaits its exit.
 
         `env` is the whole environment (default: this process's own). An agent that has not ended
         `GRACE_S` after its stdin closed is killed, as it is at once when the block raises. Without
-        `answers` the agent's requests stay open until somebody sends a response.
+        `answers` the agent's requests stay open until somebody sends a response. With `own_group`
+        a Ctrl-C in the terminal reaches this process alone, which then ends the agent.
         """
         try:
             async with anyio.create_task_group() as tasks:
-                process = await anyio.open_process(argv, cwd=cwd, env=env)
+                process = await anyio.open_process(
+                    argv, cwd=cwd, env=env, start_new_session=own_group
+                )
                 client = cls(process, tasks, cwd)
                 client._answers = answers
                 for task in (client._read, client._write, client._drain_stderr):

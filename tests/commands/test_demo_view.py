@@ -1,5 +1,8 @@
+from collections.abc import Callable, Iterator
 import io
+import os
 
+import pytest
 from rich.console import Console
 
 from dsh_acp.commands.demo_view import View, diffs
@@ -75,8 +78,22 @@ async def test_without_a_person_once_is_granted_and_remembered():
     assert view.granted == ["1"]
 
 
-async def test_a_person_is_asked_until_the_answer_is_understood(monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO("what?\nN\n"))
+@pytest.fixture
+def typed(monkeypatch) -> Iterator[Callable[[str], None]]:
+    """What is typed, and then the end of the input."""
+    reader, writer = os.pipe()
+    with open(reader, encoding="utf-8") as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+
+        def give(text: str) -> None:
+            os.write(writer, text.encode())
+            os.close(writer)
+
+        yield give
+
+
+async def test_a_person_is_asked_until_the_answer_is_understood(typed, capsys):
+    typed("what?\nN\n")
     view, _ = viewed(interactive=True)
     options = [{"kind": "allow_once", "optionId": "y"}, {"kind": "reject_once", "optionId": "n"}]
     answer = await view.permission({"toolCall": {"toolCallId": "1"}, "options": options})
@@ -84,8 +101,8 @@ async def test_a_person_is_asked_until_the_answer_is_understood(monkeypatch, cap
     assert "[y]es, [n]o" in capsys.readouterr().out
 
 
-async def test_the_end_of_input_is_no_consent(monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+async def test_the_end_of_input_is_no_consent(typed):
+    typed("")
     view, _ = viewed(interactive=True)
     options = [{"kind": "allow_once", "optionId": "y"}]
     answer = await view.permission({"toolCall": {"toolCallId": "1"}, "options": options})
