@@ -119,6 +119,7 @@ const second = await withAgent(async (agent, editor) => {
   const { sessions } = await agent.request(calls.session.list, { cwd: process.cwd() });
   const replayFrom = { type: "start" };
   await agent.request(calls.session.resume, { sessionId, ...opening, replayFrom });
+  await editor.until(({ states }) => states.length > 0); // handlers run behind the response
   const replayed = editor.seen();
   const speaking = editor.next((u) => u.sessionUpdate === "agent_message");
   const one = send(agent, sessionId, "one");
