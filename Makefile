@@ -1,6 +1,7 @@
 # make demo    see it work in this terminal: no key, no editor
 # make test    the tests                      make check   ruff, pyright, import-linter
 # make bench   speed beside a bare agent      make lock    choose newer versions for the tests
+# make test-clients    clients of others, from npm, drive it
 #
 # Each sets up .venv first, from hashed versions. PYTHON=… chooses the interpreter.
 
@@ -23,7 +24,7 @@ demo: $(STAMP)
 	@$(BIN)/python -m dsh_acp demo $(ARGS)
 
 test: $(STAMP)
-	$(PYTEST) $(TEST_ARGS) $(ARGS)
+	$(PYTEST) --ignore=tests/clients $(TEST_ARGS) $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
