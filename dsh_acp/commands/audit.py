@@ -1,6 +1,6 @@
 """`audit`: every request of a log, proved from what precedes it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 import sys
@@ -9,10 +9,9 @@ from typing import Any
 from dsh_acp import jsontext
 from dsh_acp.commands import logs
 from dsh_acp.commands.paper import Paper
-from dsh_acp.commands.providers import body_of, find_provider
+from dsh_acp.commands.providers import RecordedBodies
 from dsh_acp.config import Settings
 from dsh_acp.errors import DshError, LogError
-from dsh_acp.llm.provider import Provider
 from dsh_acp.log.audit import AuditReport, audit_log, requests
 from dsh_acp.log.store import Store
 from dsh_acp.messages import Request
@@ -47,7 +46,9 @@ def main(argv: list[str]) -> int:
     elif len(found) != 1:
         wrong = sum(not report.ok for _, report, _ in found)
         count = sum(len(report.requests) for _, report, _ in found)
-        paper.line(f"{len(found)} logs, {count} requests; {wrong or 'none'} with problems")
+        open_ = sum(report.ok and bool(note) for _, report, note in found)
+        more = f"; {open_} not proved" if open_ else ""
+        paper.line(f"{len(found)} logs, {count} requests; {wrong or 'none'} with problems{more}")
     return 0 if all(report.ok for _, report, _ in found) else 1
 
 
@@ -68,32 +69,40 @@ class _Prover:
         self._settings = settings
 
     @cached_property
-    def _find(self) -> Callable[[str], Provider | None]:
-        return find_provider(self._settings)
+    def _bodies(self) -> RecordedBodies:
+        return RecordedBodies(self._settings)
 
     def audit(self, path: Path) -> tuple[AuditReport, str]:
         data = logs.read_bytes(path)
         if logs.is_fixture(data):
             return audit_log(data, fixture=True), ""
-        unknown = sorted(self._unknown_providers(data))
-        if b'"request/digest"' not in data or unknown:
-            note = f"digests not checked: {', '.join(unknown)} not configured" if unknown else ""
-            return audit_log(data), note
+        if b'"request/digest"' not in data:
+            return audit_log(data), ""
         try:
-            return audit_log(data, self._body), ""
+            unknown = self._unknown_providers(data)
+            if not unknown:
+                return audit_log(data, self._body_of(data)), ""
+            note = f"digests not checked: {', '.join(unknown)} not configured"
         except DshError as exc:
-            return audit_log(data), f"digests not checked: {exc.message}"
+            note = f"digests not checked: {exc.message}"
+        return audit_log(data), note
 
-    def _body(self, request: Request) -> bytes:
-        body = body_of(self._find, request)
-        assert body is not None
+    def _body_of(self, data: bytes) -> Callable[[Request], bytes]:
+        digests = iter([attempt.digest for attempt, _ in requests(data) if attempt.digest])
+
+        def body(request: Request) -> bytes:
+            found = self._bodies.body(request, next(digests, None))
+            return b"" if found is None else found
+
         return body
 
-    def _unknown_providers(self, data: bytes) -> Iterator[str]:
-        if b'"request/digest"' not in data:
-            return
-        names = {request.config.provider for attempt, request in requests(data) if attempt.digest}
-        yield from (name for name in names if self._find(name) is None)
+    def _unknown_providers(self, data: bytes) -> list[str]:
+        found = {
+            request.config.provider
+            for attempt, request in requests(data)
+            if attempt.digest and self._bodies.body(request, attempt.digest) is None
+        }
+        return sorted(found)
 
 
 def _show(paper: Paper, path: Path, report: AuditReport, note: str, verbose: bool) -> None:
@@ -110,6 +119,8 @@ def _show(paper: Paper, path: Path, report: AuditReport, note: str, verbose: boo
     facts.extend([note] if note else [])
     name = report.session_id or str(path)
     verdict, style = ("ok ", "green") if report.ok else ("BAD", "bold red")
+    if report.ok and digests > proved:
+        verdict, style = "NOT PROVED", "bold yellow"
     paper.line(f"{verdict} {name}  {', '.join(facts)}  {path}", style)
     if verbose:
         for request in report.requests:

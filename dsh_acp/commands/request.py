@@ -11,7 +11,7 @@ from msgspec import Raw
 from dsh_acp import jsontext
 from dsh_acp.commands import logs
 from dsh_acp.commands.paper import Paper
-from dsh_acp.commands.providers import body_of, find_provider
+from dsh_acp.commands.providers import RecordedBodies
 from dsh_acp.errors import LogError
 from dsh_acp.log import header as headers
 from dsh_acp.log.audit import requests
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         text = _encode(attempt, request)
         sys.stdout.write((text if options.json else msgspec.json.format(text)).decode() + "\n")
         return 0
-    body = body_of(find_provider(settings), request)
+    body = RecordedBodies(settings).body(request, attempt.digest)
     if body is None:
         name = request.config.provider
         text = f'the provider "{name}" is not configured, so its body cannot be built'

@@ -240,6 +240,22 @@ def test_audit_proves_the_recorded_bodies_and_notices_one_changed_byte(
     assert "the body differs from the one whose digest was recorded" in told(capsys)
 
 
+def test_a_log_whose_bodies_nobody_here_can_build_is_not_called_ok(
+    with_digests: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = with_digests.read_bytes()
+    # A recording played again goes by the recorded name, and has the replay's bodies.
+    with_digests.write_bytes(text.replace(b'"deepseek"', b'"gone"'))
+    assert audit.main(["digests"]) == 0
+    assert "2 of 2 recorded bodies proved" in told(capsys)
+
+    other = text.replace(b'"deepseek"', b'"gone"').replace(b"question 1", b"question 7")
+    with_digests.write_bytes(other)
+    assert audit.main(["digests"]) == 0
+    said = told(capsys)
+    assert said.startswith("NOT PROVED") and "gone not configured" in said
+
+
 def test_request_prints_a_request_and_its_exact_body(
     with_digests: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
