@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from importlib import resources
 import os
 from pathlib import Path
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from rich.text import Text
 
 from dsh_acp import config, jsontext
 from dsh_acp.commands.demo_view import Json, View, diffs
+from dsh_acp.commands.editor_files import EDITORS
 from dsh_acp.errors import DshError
 from dsh_acp.llm.registry import Providers
 from dsh_acp.log.attachments import Attachments
@@ -78,7 +81,8 @@ def main(argv: list[str]) -> int:
     console = Console(quiet=options.json, highlight=False)
     folder = Path(tempfile.mkdtemp(prefix="dsh-acp-demo-"))
     try:
-        checks = anyio.run(_demo, folder, options.model, console, interactive)
+        checks, session = anyio.run(_demo, folder, options.model, console, interactive)
+        _next_steps(console, session, folder / "home" / "state" if options.keep else None)
     finally:
         if options.keep:
             console.print(Text(f"\nKept: {folder}"), soft_wrap=True)
@@ -89,7 +93,29 @@ def main(argv: list[str]) -> int:
     return 0 if all(check.happened or not check.needed for check in checks) else 1
 
 
-async def _demo(folder: Path, model: str | None, console: Console, ask: bool) -> list[Check]:
+def _next_steps(console: Console, session: str, kept: Path | None) -> None:
+    """What to type now; commands for this very session when its directory `kept` stays."""
+    console.print()
+    console.rule(Text("What now", style="bold"), align="left", style="dim")
+    steps = [
+        ("dsh-acp login", "store a key (or set DEEPSEEK_API_KEY)"),
+        ("dsh-acp setup zed", f"or {', '.join(name for name in EDITORS if name != 'zed')}"),
+    ]
+    if kept is None:
+        steps.append(("dsh-acp demo --keep", "keep the session: read it, prove it, attack it"))
+    width = max(len(command) for command, _ in steps)
+    for command, words in steps:
+        console.print(Text(f"  {command:{width}}  {words}"), soft_wrap=True)
+    if kept is not None:
+        console.print("This session, read, proved, and as a page to step through and attack:")
+        for command in ("show", "audit", "lab"):
+            line = f"  DSH_ACP_HOME={shlex.quote(str(kept))} dsh-acp {command} {session}"
+            console.print(Text(line), soft_wrap=True)
+
+
+async def _demo(
+    folder: Path, model: str | None, console: Console, ask: bool
+) -> tuple[list[Check], str]:
     workspace, home = folder / "workspace", folder / "home"
     home.mkdir()
     script = _unpack(workspace, folder)
@@ -122,7 +148,7 @@ async def _demo(folder: Path, model: str | None, console: Console, ask: bool) ->
     audits = _audit(told.session, home / "state", model or f"replay:{script}")
     for check in audits:
         _tell(view, check)
-    return [*checks, *audits]
+    return [*checks, *audits], told.session
 
 
 async def _converse(view: View, workspace: Path, home: Path, model: str, scripted: bool) -> Told:
@@ -280,5 +306,6 @@ def _last_diffs(view: View) -> Sequence[tuple[str, str]]:
 
 def _tell(view: View, check: Check) -> None:
     mark, style = ("✓", "green") if check.happened else ("✗", "red" if check.needed else "yellow")
-    detail = f" ({check.detail})" if check.detail else ""
+    detail = re.sub(r"(sha256 \w{12})\w+", r"\1…", check.detail)
+    detail = f" ({detail})" if detail else ""
     view.line(mark, style, check.what + detail)

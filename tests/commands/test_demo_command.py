@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from dsh_acp import cli
 from dsh_acp.llm.fake import FakeLlm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +57,7 @@ def test_the_demo_shows_a_whole_session_and_all_of_it_happened(folder):
     ]
     places = [shown.index(part) for part in parts]
     assert places == sorted(places)
+    assert "dsh-acp setup zed" in shown.partition("What now")[2]
     assert "✗" not in shown
     assert list(folder.iterdir()) == []
 
@@ -69,6 +71,17 @@ def test_the_checks_come_as_json_and_the_folder_stays_when_asked(folder):
     assert len(digests) == 4 and all(d.startswith("sha256 ") and len(d) == 71 for d in digests)
     (kept,) = folder.iterdir()
     assert "half - 1" in (kept / "workspace/middle.py").read_text(encoding="utf-8")
+
+
+def test_the_commands_at_the_end_read_and_prove_the_kept_session(folder, capsys):
+    done = demo(folder, "--keep")
+    told = [line.split() for line in done.stdout.splitlines() if "DSH_ACP_HOME=" in line]
+    assert [line[2] for line in told] == ["show", "audit", "lab"]
+    home, session = told[0][0].partition("=")[2], told[0][3]
+    assert cli.main(["audit", session, "--home", home]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("ok ") and "4 of 4 recorded bodies proved" in said
+    assert cli.main(["request", session, "--home", home, "--step", "1.4", "--body"]) == 0
 
 
 def test_a_model_that_only_claims_success_is_found_out(folder):
