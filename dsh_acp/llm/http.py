@@ -27,6 +27,8 @@ if find_spec("sniffio") is None:
 
 import httpx  # noqa: E402 - the line above must run first
 
+from dsh_acp.llm import loopback  # noqa: E402 - likewise
+
 DRAIN_S: Final = 0.05
 """How long to wait for the end of a body whose last event has come."""
 
@@ -156,13 +158,17 @@ class Http:
 
     async def _ready(self) -> httpx.AsyncHTTPTransport:
         if self._transport is None:
+            limits = httpx.Limits(keepalive_expiry=_KEEP_S)
+            if self._base_url.startswith("http:") and is_loopback(self._base_url):
+                self._transport = loopback.Transport(limits)
+                return self._transport
             proxy = _proxy(self._base_url)
             is_secure = any(url.startswith("https:") for url in (self._base_url, proxy or ""))
             verify = await anyio.to_thread.run_sync(_tls_context) if is_secure else False
             # Another task may have built it meanwhile.
             if self._transport is None:
                 self._transport = httpx.AsyncHTTPTransport(
-                    verify=verify, proxy=proxy, limits=httpx.Limits(keepalive_expiry=_KEEP_S)
+                    verify=verify, proxy=proxy, limits=limits
                 )
         return self._transport
 
