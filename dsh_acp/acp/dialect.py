@@ -6,6 +6,7 @@ from dsh_acp.acp.client import Client
 from dsh_acp.acp.codec import Codec
 from dsh_acp.acp.pieces import ReadImage
 from dsh_acp.acp.prompts import Prompts
+from dsh_acp.agent.session import Session
 
 
 class Dialect(Protocol):
@@ -25,6 +26,6 @@ class Dialect(Protocol):
         """The frames of one session."""
         ...
 
-    def prompts(self, codec: Codec, seed_length: int, turn: int) -> Prompts:
-        """The open prompts of one session whose last turn is `turn`."""
+    def prompts(self, codec: Codec, session: Session) -> Prompts:
+        """The open prompts of one session."""
         ...

@@ -113,7 +113,7 @@ class Opening:
             tools=tools,
             routes=host.routes,
             codec=codec,
-            prompts=self.dialect.prompts(codec, log.header.seed_length or 0, log.last_turn),
+            prompts=self.dialect.prompts(codec, session),
             echoes=self.dialect.echoes,
             projection=self.projection(session.id, place.cwd, tools),
         )

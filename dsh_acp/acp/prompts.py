@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dsh_acp.agent.inbox import PendingFold
+from dsh_acp.agent.session import Session
 from dsh_acp.log.events import Event
 from dsh_acp.log.payloads import InboxSpliced, TurnEnd, TurnEndReason, TurnStart
 from dsh_acp.messages import Failure
@@ -42,9 +43,9 @@ class Prompt:
 class Prompts(ABC):
     """The open prompts, following the log. Each protocol version says how they are answered."""
 
-    def __init__(self, seed_length: int, turn: int) -> None:
-        self.waiting: Final = PendingFold(seed_length)
-        self.turn = turn
+    def __init__(self, session: Session) -> None:
+        self.waiting: Final = PendingFold(session.log.header.seed_length or 0)
+        self.turn = session.log.last_turn
         self._open: dict[str, Prompt] = {}
 
     @abstractmethod

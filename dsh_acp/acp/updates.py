@@ -112,6 +112,24 @@ class Attached(Struct, frozen=True):
     terminal_id: str
 
 
+class JobStarted(Struct, frozen=True):
+    """A command goes on in the background of the session, begun by a call. Not in the log."""
+
+    id: str
+    call_id: str
+    command: str
+    cwd: str
+
+
+class JobEnded(Struct, frozen=True):
+    """A background command has ended; `output` is the end of what it printed."""
+
+    id: str
+    output: bytes
+    exit_code: int | None
+    signal: str | None
+
+
 class Commands(Struct, frozen=True):
     """The complete list of slash commands."""
 
@@ -160,6 +178,8 @@ Update: TypeAlias = (
     | Compaction
     | Output
     | Attached
+    | JobStarted
+    | JobEnded
     | Commands
     | Choices
 )

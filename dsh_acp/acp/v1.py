@@ -21,6 +21,8 @@ from dsh_acp.acp.updates import (
     Chunk,
     Commands,
     Compaction,
+    JobEnded,
+    JobStarted,
     Notice,
     Output,
     Plan,
@@ -107,6 +109,8 @@ class Codec:
                 )
             case Choices():
                 return self._choices(update)
+            case JobStarted() | JobEnded():
+                return b""  # the model tells of them
 
     def _choices(self, update: Choices) -> bytes:
         lines = b""

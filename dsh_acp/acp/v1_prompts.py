@@ -5,6 +5,7 @@ from dsh_acp.acp.client import Client
 from dsh_acp.acp.codec import Codec
 from dsh_acp.acp.pieces import ReadImage
 from dsh_acp.acp.prompts import Prompt, Prompts
+from dsh_acp.agent.session import Session
 from dsh_acp.wire.frames import RpcError
 from dsh_acp.wire.jsonrpc import Call
 
@@ -19,9 +20,9 @@ class Version1:
         """Frames of version 1."""
         return v1.Codec(session_id, client, read_image)
 
-    def prompts(self, codec: Codec, seed_length: int, turn: int) -> Prompts:
+    def prompts(self, codec: Codec, session: Session) -> Prompts:
         """Prompts that are answered at the end of their turn."""
-        return Answers(seed_length, turn)
+        return Answers(session)
 
 
 class Answers(Prompts):

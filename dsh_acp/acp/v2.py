@@ -23,6 +23,8 @@ from dsh_acp.acp.updates import (
     Chunk,
     Commands,
     Compaction,
+    JobEnded,
+    JobStarted,
     Notice,
     Output,
     Plan,
@@ -113,6 +115,13 @@ class Codec:
                 return self.frame(
                     {"sessionUpdate": "config_option_update", "configOptions": listed}
                 )
+            case JobStarted():
+                return self._job_started(update)
+            case JobEnded():
+                status = _exit_status(TerminalView("", "", None, update.exit_code, update.signal))
+                shown = {"output": {"data": _base64(update.output)}} if update.output else {}
+                ended = {**shown, "exitStatus": status, "capabilities": {}}
+                return self._terminal(update.id, ended)
             case Attached():
                 return b""  # terminals are the agent's own
 
@@ -257,6 +266,15 @@ class Codec:
         update["exitStatus"] = {} if view is None else _exit_status(view)
         update["capabilities"] = {}
         return self._terminal(id, update)
+
+    def _job_started(self, job: JobStarted) -> bytes:
+        terminal = {"command": job.command, "cwd": job.cwd, "capabilities": _CANCELLABLE}
+        shown = {
+            "sessionUpdate": "tool_call_content_chunk",
+            "toolCallId": job.call_id,
+            "content": {"type": "terminal", "terminalId": job.id},
+        }
+        return self._terminal(job.id, terminal) + self.frame(shown)
 
     def beside(self) -> bytes:
         """Which calls run, and what their terminals show so far."""

@@ -115,7 +115,9 @@ class Methods:
         """Stop a running command; its call ends as it does when a command is killed."""
         params = call.decode(v2_requests.OF_TERMINAL)
         conversation = self._sessions.find(params.session_id)
-        if not conversation.stop(params.terminal_id, command=True):
+        id = params.terminal_id
+        background = _receipts(conversation).background
+        if not (conversation.stop(id, command=True) or background.stop(id)):
             raise RpcError(INVALID_PARAMS, f'No terminal "{params.terminal_id}" is running.')
         return {}
 
@@ -125,8 +127,7 @@ class Methods:
         """The input that waits."""
         conversation = self._sessions.find(call.decode(requests.OF_SESSION).session_id)
         await conversation.caught_up()
-        assert isinstance(conversation.prompts, Receipts)
-        return {"pending": conversation.prompts.pending()}
+        return {"pending": _receipts(conversation).pending()}
 
     async def edit(self, call: Call) -> Any:
         """Other words for waiting input, which keeps its id and its place."""
@@ -166,6 +167,12 @@ class Methods:
         if message is None:
             raise _gone(params.message_id)
         return conversation, message
+
+
+def _receipts(conversation: Conversation) -> Receipts:
+    prompts = conversation.prompts
+    assert isinstance(prompts, Receipts)
+    return prompts
 
 
 def _gone(message_id: str) -> RpcError:

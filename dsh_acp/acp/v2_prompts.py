@@ -7,10 +7,12 @@ waits for the person or has ended, and how, is said by state updates of the sess
 from typing import Any, Final
 
 from dsh_acp.acp import v2
+from dsh_acp.acp.background import Background
 from dsh_acp.acp.client import Client
 from dsh_acp.acp.codec import Codec
 from dsh_acp.acp.pieces import ReadImage
 from dsh_acp.acp.prompts import Prompt, Prompts, outcome
+from dsh_acp.agent.session import Session
 from dsh_acp.log.events import Event
 from dsh_acp.log.payloads import (
     InboxSpliced,
@@ -36,17 +38,18 @@ class Version2:
         """Frames of version 2."""
         return v2.Codec(session_id, read_image)
 
-    def prompts(self, codec: Codec, seed_length: int, turn: int) -> Prompts:
+    def prompts(self, codec: Codec, session: Session) -> Prompts:
         """Prompts that are answered by a receipt."""
         assert isinstance(codec, v2.Codec)
-        return Receipts(codec, seed_length, turn)
+        return Receipts(codec, session)
 
 
 class Receipts(Prompts):
     """The open prompts, the session's state, and what waits behind the running turn."""
 
-    def __init__(self, codec: v2.Codec, seed_length: int, turn: int) -> None:
-        super().__init__(seed_length, turn)
+    def __init__(self, codec: v2.Codec, session: Session) -> None:
+        super().__init__(session)
+        self.background: Final = Background(session.parts.tool_state)
         self._codec: Final = codec
         self._state = "idle"
         self._stopped: dict[str, Any] = {}
@@ -59,7 +62,16 @@ class Receipts(Prompts):
 
     def _say(self, state: str, **more: Any) -> bytes:
         self._state = state
-        return self._codec.frame({"sessionUpdate": "state_update", "state": state, **more})
+        lines = b"".join(map(self._codec.encode, self.background.look()))
+        jobs = [{"type": "terminal", "terminalId": id} for id in self.background.running]
+        update = {"sessionUpdate": "state_update", "state": state, "background": jobs, **more}
+        return lines + self._codec.frame(update)
+
+    def _look(self) -> bytes:
+        """The state once more when work in its background has ended."""
+        if all(map(self.background.is_running, self.background.running)):
+            return b""
+        return self._say(self._state, **(self._stopped if self._state == "idle" else {}))
 
     def _run(self) -> bytes:
         return b"" if self._state != "idle" else self._say("running")
@@ -98,7 +110,8 @@ class Receipts(Prompts):
                 self._has_claimed = True
                 return self._pending()
             case InboxSpliced(inserted=inserted):
-                lines = super().apply(event)
+                # A job that has ended says so to the model, which is how it is noticed here.
+                lines = super().apply(event) + self._look()
                 is_claimed_next = bool(inserted) and not (self._has_claimed or self._commands)
                 return lines if is_claimed_next else lines + self._pending()
             case UserMessage(message=message):

@@ -105,6 +105,7 @@ def servers(listed: list[Any] | None) -> list[Any]:
     Raises:
         RpcError: `-32602`.
     """
+    names: set[str] = set()
     for position, server in enumerate(listed or (), 1):
         fields = cast(dict[str, Any], server) if isinstance(server, dict) else {}
         kind = fields.get("type")
@@ -114,8 +115,13 @@ def servers(listed: list[Any] | None) -> list[Any]:
         if kind == "stdio" and not (isinstance(command, str) and Path(command).is_absolute()):
             sentence = f"mcpServers {position}: command must be an absolute path."
             raise RpcError(INVALID_PARAMS, sentence)
-        if not isinstance(fields.get("name"), str):
+        name = fields.get("name")
+        if not isinstance(name, str) or not name:
             raise RpcError(INVALID_PARAMS, f"mcpServers {position}: name is missing.")
+        if name in names:
+            sentence = f'mcpServers {position}: another one is named "{name}".'
+            raise RpcError(INVALID_PARAMS, sentence, {"name": name})
+        names.add(name)
         if kind == "http" and not isinstance(fields.get("url"), str):
             raise RpcError(INVALID_PARAMS, f"mcpServers {position}: url is missing.")
     return list(listed or ())

@@ -46,10 +46,13 @@ class Job:
         )
         self.status: Status = "running"
         self.detail = ""
+        self.exit_code: int | None = None
+        self.signal: str | None = None
         self.ended = anyio.Event()
         self.waiters = 0
-        self._command = command
-        self._cwd = cwd
+        self.command = command
+        self.cwd = cwd
+        self.call_id = ctx.call_id
         self._ctx = ctx
         self._sandbox = ctx.sandbox
         self._session_loop = lowlevel.current_token()
@@ -70,6 +73,12 @@ class Job:
     def is_running(self) -> bool:
         """Whether it has not ended."""
         return self.status in ("running", "stopping")
+
+    @property
+    def printed(self) -> bytes:
+        """The end of what it printed, whoever has read it."""
+        with self._guard:
+            return self._tail.kept
 
     @property
     def state(self) -> str:
@@ -123,8 +132,8 @@ class Job:
         try:
             with self._scope:
                 ended = await process.run(
-                    (*BASH, self._command),
-                    cwd=self._cwd,
+                    (*BASH, self.command),
+                    cwd=self.cwd,
                     env=process.environment(),
                     sandbox=self._sandbox,
                     timeout_s=math.inf,
@@ -132,6 +141,7 @@ class Job:
                     stderr=self._feed,
                 )
                 status = "completed" if ended.exit_code == 0 else "failed"
+                self.exit_code, self.signal = ended.exit_code, ended.signal
                 if ended.signal is not None:
                     self.detail = f"killed by signal: {ended.signal}"
                 elif ended.exit_code:
@@ -148,7 +158,7 @@ class Job:
 
     def _tell_denials(self) -> None:
         if self._sandbox is not None:
-            denied = self._sandbox.denied((self._tail.kept,), self._cwd)
+            denied = self._sandbox.denied((self._tail.kept,), self.cwd)
             if lines := confine_denials.told(denied):
                 with self._guard:
                     self._unread += "\n".join(("", *lines)).encode()

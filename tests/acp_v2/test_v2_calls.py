@@ -242,3 +242,37 @@ async def test_an_unfinished_call_is_cancelled_when_its_turn_is(bench: Bench) ->
         editor.notify("session/cancel", sessionId=session)
         assert (await editor.idle())["stopReason"] == "cancelled"
         assert all(editor.status(id) == "cancelled" for id in editor.view.calls)
+
+
+async def test_a_command_in_the_background_is_listed_until_it_ends(bench: Bench) -> None:
+    bench.options["permission"] = "full-access"
+    flag = bench.cwd / "go"
+    command = f"echo begun; while [ ! -e {flag} ]; do sleep 0.02; done; exit 4"
+    bench.script(use(bash(command, run_in_background=True)), say("started"))
+    async with bench.editor() as editor:
+        await editor.initialize()
+        ended = await editor.prompt(await editor.new(), "go")
+        (work,) = ended["background"]
+        terminal = editor.view.terminals[work["terminalId"]]
+        assert work["type"] == "terminal" and terminal["command"] == command
+        assert {"type": "terminal", "terminalId": work["terminalId"]} in editor.view.calls["c1"][
+            "content"
+        ]
+        assert "exitStatus" not in terminal
+        flag.touch()
+        await editor.until(lambda: editor.states()[-1]["background"] == [])
+        assert terminal["exitStatus"] == {"exitCode": 4} and terminal["shown"] == b"begun\n"
+        assert editor.states()[-1]["stopReason"] == "end_turn"
+
+
+async def test_a_command_in_the_background_can_be_stopped(bench: Bench) -> None:
+    bench.options["permission"] = "full-access"
+    bench.script(use(bash("sleep 30", run_in_background=True)), say("started"))
+    async with bench.editor() as editor:
+        await editor.initialize()
+        session = await editor.new()
+        (work,) = (await editor.prompt(session, "go"))["background"]
+        about = {"sessionId": session, "terminalId": work["terminalId"]}
+        assert await editor.call("terminal/cancel", **about) == {}
+        await editor.until(lambda: editor.states()[-1]["background"] == [])
+        assert "exitStatus" in editor.view.terminals[work["terminalId"]]

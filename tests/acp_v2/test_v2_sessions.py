@@ -67,6 +67,7 @@ async def test_an_option_is_chosen_by_its_id_and_every_option_answered(bench: Be
         {"mcpServers": [{"type": "stdio", "name": "x", "command": "x"}]},
         {"mcpServers": [{"type": "stdio", "command": "/bin/x"}]},
         {"mcpServers": [{"type": "http", "name": "x"}]},
+        {"mcpServers": [{"type": "stdio", "name": "x", "command": "/bin/x"}] * 2},
         {"mcpServers": {}},
         {"mcpServers": [5]},
         {"additionalDirectories": ["relative"]},
@@ -103,7 +104,7 @@ async def test_a_replay_shows_what_the_live_session_did(bench: Bench) -> None:
         assert editor.view.shown() == live.shown()
         assert {id: call["status"] for id, call in editor.view.calls.items()} == {"c1": "completed"}
         assert editor.view.calls["c1"]["content"] == live.calls["c1"]["content"]
-        assert editor.states() == [{"sessionUpdate": "state_update", "state": "idle"}]
+        assert editor.state_names() == ["idle"] and "stopReason" not in editor.states()[0]
         kinds = editor.kinds()
         assert kinds[-2:] == ["state_update", "response"]
         count = len(editor.frames)

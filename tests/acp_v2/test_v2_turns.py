@@ -16,6 +16,7 @@ async def test_a_prompt_is_received_in_its_place_and_ends_idle(bench: Bench) -> 
         assert await editor.prompt(session, "hi") == {
             "sessionUpdate": "state_update",
             "state": "idle",
+            "background": [],
             "stopReason": "end_turn",
         }
         kinds = [kind for kind in editor.kinds()[2:] if kind != "session_info_update"]
