@@ -10,9 +10,10 @@ import sys
 import tempfile
 import time
 
+from histories import load
 from lab import KINDS, MS, Lab, Row, alternate, at_most, median, times_floor
 from processes import Endpoint
-from stopping import cancel, crash, load
+from stopping import cancel, crash
 
 PULSES, PULSE_MS = 100, 20
 STAMP_DIGITS = 20

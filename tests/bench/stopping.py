@@ -1,4 +1,4 @@
-"""Measurements of stopping and of coming back."""
+"""Measurements of stopping, by wish and by force."""
 
 import time
 
@@ -36,28 +36,6 @@ def cancel(lab: Lab) -> list[Row]:
         at_most("cancel", "cancel to answer", real, floor, 2.5),
         at_most("cancel-close", "cancel to closed connection", median(closed), None, 10),
     ]
-
-
-def load(lab: Lab) -> list[Row]:
-    """`session/load` of 200 turns, to its answer after the full replay."""
-    lab.endpoint.script([{"text": "an answer of a few words", "repeat": 0}])
-    with lab.session("real") as (agent, session):
-        for number in range(199):
-            agent.prompt(session, f"prompt {number}")
-    taken = []
-    for _ in range(5):
-        with lab.agent("real", home=agent.home) as again:
-            again.initialize()
-            again.new_session()
-            time.sleep(0.3)  # what loads in the background after the first answer is not measured
-            params = {"sessionId": session, "cwd": str(again.cwd), "mcpServers": []}
-            sent = time.monotonic_ns()
-            at, _ = again.answer(again.send("session/load", params))
-            taken.append((at - sent) / MS)
-            said = "".join(text for _, text in again.texts())
-            if said.count("an answer of a few words") != 200:
-                raise RuntimeError("the replay is not complete")
-    return [at_most("load", "load of 200 turns", median(taken), None, 20)]
 
 
 def crash(lab: Lab) -> list[Row]:
