@@ -81,7 +81,7 @@ async def test_an_edit_is_asked_about_with_its_diff(bench: Bench) -> None:
         shown = final[-1]["content"]
         assert [item["type"] for item in shown] == ["diff"]
         assert os.path.isabs(shown[0]["path"])
-    assert note.read_text() == "one\nthree\n"
+    assert note.read_text(encoding="utf-8") == "one\nthree\n"
 
 
 async def test_a_new_file_has_no_old_text(bench: Bench) -> None:

@@ -207,7 +207,9 @@ async def test_compacting_answers_and_reports_the_new_usage(bench: Bench) -> Non
 async def test_a_command_that_stands_for_a_prompt_is_sent_as_one(bench: Bench) -> None:
     folder = bench.cwd / ".agents/commands"
     folder.mkdir(parents=True)
-    (folder / "review.md").write_text("---\ndescription: Review it\n---\nReview $ARGUMENTS now")
+    (folder / "review.md").write_text(
+        "---\ndescription: Review it\n---\nReview $ARGUMENTS now", encoding="utf-8"
+    )
     bench.script(say("reviewed"))
     async with bench.editor() as editor:
         await editor.initialize()
@@ -231,7 +233,7 @@ async def test_the_list_is_told_again_when_it_changes(bench: Bench) -> None:
         assert len(editor.updates("available_commands_update")) == 1
         folder = bench.cwd / ".agents/commands"
         folder.mkdir(parents=True)
-        (folder / "late.md").write_text("Do it")
+        (folder / "late.md").write_text("Do it", encoding="utf-8")
         await editor.prompt(session, "two")
         assert "late" in _offered(editor)
 

@@ -70,7 +70,7 @@ async def test_what_cannot_be_read_says_why(bench: Bench, kind: str) -> None:
         case _:
             if os.geteuid() == 0:
                 pytest.skip("root may read everything")
-            path.write_text("x")
+            path.write_text("x", encoding="utf-8")
             path.chmod(0)
             why = "permission denied"
     assert why in await seen(bench, text("look"), link(path.as_uri()))

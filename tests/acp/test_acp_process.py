@@ -149,7 +149,7 @@ def test_nothing_heavy_is_imported_before_initialize_is_answered() -> None:
     found = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=True,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT)},
     )
@@ -221,7 +221,7 @@ def test_a_running_command_dies_with_the_process(started: Any, home: Path) -> No
                 "params": {"sessionId": session, "prompt": prompt},
             }
         )
-        pid = int((home / "pid").read_text())
+        pid = int((home / "pid").read_text(encoding="utf-8"))
         agent.it.send_signal(signal.SIGTERM)
         assert agent.it.wait(20) == 0
     with pytest.raises(ProcessLookupError):

@@ -362,7 +362,7 @@ async def test_lists_are_filtered_before_they_are_paged(bench: Bench, tmp_path: 
 async def test_additional_directories_are_kept_and_listed(bench: Bench, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    (other / "b.txt").write_text("b\n")
+    (other / "b.txt").write_text("b\n", encoding="utf-8")
     bench.script(use(("c1", "read", {"file_path": str(other / "b.txt")})), say("read"))
     async with bench.editor() as editor:
         await editor.initialize()
@@ -506,5 +506,5 @@ async def test_closing_the_connection_leaves_complete_logs(bench: Bench) -> None
         editor.start("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "q"}])
         await editor.until(lambda: editor.said() == "partial")
     (path,) = bench.home.glob(f"sessions/*/{session}/*.jsonl")
-    last = [json.loads(line) for line in path.read_text().splitlines()][-1]
+    last = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][-1]
     assert last["type"] == "turn/end" and last["data"]["reason"]["kind"] == "aborted"

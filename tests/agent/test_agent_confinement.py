@@ -162,7 +162,7 @@ async def test_an_escalation_shows_the_justification_and_covers_one_call(site: S
     (asked,) = site.bench.person.asked
     assert asked.reason == "escalate sandbox to danger-full-access: the report goes there"
     assert asked.choices == ("allow_once", "reject_once")
-    assert (site.outside / "there").read_text() == "b\n"
+    assert (site.outside / "there").read_text(encoding="utf-8") == "b\n"
     (site.outside / "there").unlink()
     assert "[sandbox: file access denied" in await site.bash(command)
     assert not (site.outside / "there").exists()
@@ -254,9 +254,9 @@ async def test_a_file_read_through_a_swapped_symlink_is_not_shown(site: Site) ->
 
     site.settings = replace(site.settings, permission="ask")
     secret = site.outside / "secret"
-    secret.write_text("hunter2")
+    secret.write_text("hunter2", encoding="utf-8")
     shown = site.outside / "shown"
-    shown.write_text("fine")
+    shown.write_text("fine", encoding="utf-8")
     door = site.bench.cwd / "door"
     door.symlink_to(shown)
 

@@ -46,8 +46,12 @@ def install(root: Path, body: str) -> None:
     (root / "guest.py").write_text(textwrap.dedent(body), encoding="utf-8")
     info = root / "guest-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[dsh_acp.plugins]\nguest = guest:install\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n", encoding="utf-8"
+    )
+    (info / "entry_points.txt").write_text(
+        "[dsh_acp.plugins]\nguest = guest:install\n", encoding="utf-8"
+    )
 
 
 async def test_an_installed_package_adds_its_hooks_at_the_first_turn(

@@ -122,7 +122,7 @@ def test_a_missing_or_changed_object_fails_loud(tmp_path: Path) -> None:
 
 
 def test_where_nothing_can_be_written_images_live_in_memory(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
     attachments = Attachments(tmp_path / "file")
     ref = attachments.put(png(3, 2), "image/png")
     assert attachments.get(ref) == png(3, 2)

@@ -121,7 +121,7 @@ def test_a_second_process_is_told_that_the_session_is_open(tmp_path: Path) -> No
         done = subprocess.run(
             [sys.executable, "-c", script, str(tmp_path)],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             check=True,
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
         )
@@ -181,7 +181,7 @@ def test_a_file_that_may_not_grow_stops_the_session_and_stays_whole(tmp_path: Pa
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path), "20000"],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=True,
         env={**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{HERE}"},
     )
@@ -235,7 +235,7 @@ def test_a_full_disk_refuses_a_new_session_in_words(tmp_path: Path) -> None:
 
 def test_where_nothing_can_be_written_sessions_live_in_memory(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
-    blocked.write_text("in the way")
+    blocked.write_text("in the way", encoding="utf-8")
     store = Store(blocked / "home")
     assert store.memory_only is not None
     log = store.create("/w", id="m")
@@ -264,7 +264,7 @@ def test_a_directory_that_disappears_before_the_first_event_degrades_to_memory(
     log = store.create("/w")
     (tmp_path / "home" / "sessions").rmdir()
     (tmp_path / "home").rmdir()
-    (tmp_path / "home").write_text("in the way")
+    (tmp_path / "home").write_text("in the way", encoding="utf-8")
     Recorder(log).tool_turn()
     assert log.in_memory
     assert log.degraded is not None

@@ -291,7 +291,9 @@ def test_the_package_is_imported_without_the_sdk() -> None:
         "import dsh_acp.mcp.servers, dsh_acp.tools.remote\n"
         "print(sorted({'mcp', 'mcp_types', 'httpx2', 'pydantic', 'asyncio'} & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True
+    )
     assert done.stdout.strip() == "[]"
 
 

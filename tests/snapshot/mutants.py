@@ -233,7 +233,7 @@ def try_fault(fault: Fault, jobs: int) -> tuple[str, float]:
         env = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
         for part in (["-k", fault.near], []):
             done = subprocess.run(
-                [*argv, *part], cwd=folder, env=env, capture_output=True, text=True
+                [*argv, *part], cwd=folder, env=env, capture_output=True, encoding="utf-8"
             )
             if done.returncode:
                 break

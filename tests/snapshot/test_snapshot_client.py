@@ -97,7 +97,7 @@ async def test_an_unsaved_buffer_hides_the_disk_and_takes_the_write(
     fake: list[str], tmp_path: Path
 ):
     path = tmp_path / "a.txt"
-    path.write_text("disk\n")
+    path.write_text("disk\n", encoding="utf-8")
     with anyio.fail_after(5):
         async with Client.spawn(fake, tmp_path) as client:
             await client.initialize()
@@ -107,7 +107,7 @@ async def test_an_unsaved_buffer_hides_the_disk_and_takes_the_write(
             assert '"content": "buffer\\n"' in client.text(sid)
             await client.prompt(sid, f"write {path} new")
             assert client.buffers.unsaved[str(path)] == "new"
-            assert path.read_text() == "new"
+            assert path.read_text(encoding="utf-8") == "new"
             await client.prompt(sid, f"read {tmp_path}/missing")
             assert '"code": -32002' in client.text(sid)
 

@@ -20,17 +20,21 @@ def test_a_new_scenario_is_made_refreshed_checked_and_fails_when_edited(
     assert main(["new", "my-tool", folder, "--prompt", "Read it.", *call, "--reply", "Done."]) == 0
     assert "snapshot refresh" in capsys.readouterr().out
     scenario = tmp_path / "acp" / "my-tool"
-    (scenario / "workspace" / "a.txt").write_text("one\n")
+    (scenario / "workspace" / "a.txt").write_text("one\n", encoding="utf-8")
     document = json.loads((scenario / "input.json").read_bytes()) | {"pinsHeader": True}
-    (scenario / "input.json").write_text(json.dumps(document))
+    (scenario / "input.json").write_text(json.dumps(document), encoding="utf-8")
     assert main(["refresh", folder]) == 0, capsys.readouterr().out
-    assert "1: one" in (scenario / "stdout.expected.jsonl").read_text()
-    assert "[my-tool](my-tool/input.json)" in (tmp_path / "acp" / "README.md").read_text()
+    assert "1: one" in (scenario / "stdout.expected.jsonl").read_text(encoding="utf-8")
+    assert "[my-tool](my-tool/input.json)" in (tmp_path / "acp" / "README.md").read_text(
+        encoding="utf-8"
+    )
     capsys.readouterr()
     assert main(["check", folder]) == 0
     assert capsys.readouterr().out.startswith("ok    my-tool (")
     expected = scenario / "stdout.expected.jsonl"
-    expected.write_text(expected.read_text().replace("Done.", "Gone."))
+    expected.write_text(
+        expected.read_text(encoding="utf-8").replace("Done.", "Gone."), encoding="utf-8"
+    )
     assert main(["check", folder, "--json"]) == 1
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["differences"][0]["path"] == "params.update.content.text"

@@ -38,7 +38,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
     document = change(json.loads(path.read_bytes()))
-    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def words(result: Result) -> str:
@@ -127,10 +127,10 @@ async def test_a_live_model_is_recorded_and_what_it_said_is_replayed(
         monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
         result = await play(Scenario(folder), mode="record", live="openai/fake-model")
     assert result.ok, words(result)
-    log = (folder / "session.jsonl").read_text()
+    log = (folder / "session.jsonl").read_text(encoding="utf-8")
     assert '"provider":"openai","model":"fake-model"' in log
     assert "session/title-llm-request" not in log
-    assert "Hello there, friend." in (folder / "stdout.expected.jsonl").read_text()
+    assert "Hello there, friend." in (folder / "stdout.expected.jsonl").read_text(encoding="utf-8")
     assert (await play(Scenario(folder))).ok
 
 

@@ -49,11 +49,14 @@ async def recording(tmp_path: Path, fake: list[str]) -> Path:
 
 
 async def test_a_recording_holds_both_directions_without_paths_ids_and_secrets(recording: Path):
-    lines = [json.loads(line) for line in (recording / "wire.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (recording / "wire.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [line["from"] for line in lines[:4]] == ["client", "agent", "client", "agent"]
     assert lines[2]["frame"]["params"] == {"cwd": "{{cwd}}", "mcpServers": []}
     assert lines[3]["frame"]["result"] == {"sessionId": "{{sessionId}}"}
-    text = (recording / "wire.jsonl").read_text()
+    text = (recording / "wire.jsonl").read_text(encoding="utf-8")
     assert "Echo: hello from {{cwd}}, {{secret}}" in text
     assert Scenario(recording).faults() == []
 
@@ -78,7 +81,7 @@ async def test_the_official_sdks_echo_agent_can_be_recorded_and_replayed(tmp_pat
     acp = pytest.importorskip("acp")
     assert acp
     agent = tmp_path / "echo_agent.py"
-    agent.write_text(ECHO)
+    agent.write_text(ECHO, encoding="utf-8")
     cwd, out = tmp_path / "somewhere", tmp_path / "taped"
     cwd.mkdir()
     argv = [sys.executable, "-c", PROXY, "proxy", "--out", str(out), "--", sys.executable]
@@ -87,7 +90,7 @@ async def test_the_official_sdks_echo_agent_can_be_recorded_and_replayed(tmp_pat
             await client.initialize()
             await client.prompt(await client.new_session(cwd), "hello")
         assert (await check(out)).ok
-        agent.write_text(ECHO.replace("block.text", "block.text.upper()"))
+        agent.write_text(ECHO.replace("block.text", "block.text.upper()"), encoding="utf-8")
         (difference,) = (await check(out)).differences
     assert difference.path == "frame.params.update.content.text"
     assert (difference.expected, difference.got) == ('"hello"', '"HELLO"')

@@ -17,7 +17,7 @@ def folder(tmp_path: Path, fake: list[str]) -> Path:
         path.mkdir(parents=True)
         steps = [{"op": "initialize"}, {"op": "newSession"}, {"op": "prompt", "text": name}]
         document = {"shows": name, "agent": {"argv": fake}, "comparesLog": False, "steps": steps}
-        (path / "input.json").write_text(json.dumps(document))
+        (path / "input.json").write_text(json.dumps(document), encoding="utf-8")
         (path / "stdout.expected.jsonl").touch()
     return tmp_path / "suite"
 
@@ -26,7 +26,9 @@ def run(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProces
     plugin = ("-p", "dsh_acp.snapshot.pytest_plugin", "-p", "no:cacheprovider")
     argv = [sys.executable, "-m", "pytest", *plugin, *arguments, "-q", "--rootdir", str(folder)]
     env |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        argv, cwd=folder, env=env, capture_output=True, encoding="utf-8", timeout=60
+    )
 
 
 def test_scenarios_are_refreshed_then_green_then_red_when_the_agent_changes(folder: Path):

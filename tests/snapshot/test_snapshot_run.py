@@ -51,7 +51,7 @@ def make(tmp_path: Path, fake: list[str]) -> Make:
             "steps": steps,
             "permissionAnswers": [{"kind": "allow_once"}, {"hold": True}],
         }
-        (folder / "input.json").write_text(json.dumps(document | more))
+        (folder / "input.json").write_text(json.dumps(document | more), encoding="utf-8")
         return Scenario(folder)
 
     return build
@@ -127,7 +127,7 @@ async def test_a_permission_kind_that_was_not_offered_fails_the_run(make: Make):
 
 
 def _break(scenario: Scenario, name: str, text: str) -> None:
-    scenario.path(name).write_text(text)
+    scenario.path(name).write_text(text, encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -167,15 +167,17 @@ async def test_guards_of_the_whole_folder(make: Make):
     assert catalogue.write_index(folder, discover(folder))
     assert not catalogue.write_index(folder, discover(folder))
     assert catalogue.faults(folder, discover(folder)) == []
-    assert "| [two](two/input.json) | what two shows |" in (folder / "README.md").read_text()
+    assert "| [two](two/input.json) | what two shows |" in (folder / "README.md").read_text(
+        encoding="utf-8"
+    )
     (folder / "orphan").mkdir()
     (folder / "stray.txt").touch()
-    (folder / "README.md").write_text("old")
+    (folder / "README.md").write_text("old", encoding="utf-8")
     for scenario in (one, two):
         document = json.loads(scenario.path("input.json").read_bytes()) | {"pinsHeader": True}
-        scenario.path("input.json").write_text(json.dumps(document))
-        scenario.path("system-prompt.expected.md").write_text("You\n")
-        scenario.path("tool-schemas.expected.json").write_text("{}\n")
+        scenario.path("input.json").write_text(json.dumps(document), encoding="utf-8")
+        scenario.path("system-prompt.expected.md").write_text("You\n", encoding="utf-8")
+        scenario.path("tool-schemas.expected.json").write_text("{}\n", encoding="utf-8")
     assert catalogue.faults(folder, discover(folder)) == [
         "orphan/: a folder without input.json",
         "stray.txt: not a scenario",

@@ -31,7 +31,7 @@ class Yard:
         for path in (self.inside, self.temp, self.outside):
             path.mkdir()
         self.victim = self.outside / "victim"
-        self.victim.write_text("precious\n")
+        self.victim.write_text("precious\n", encoding="utf-8")
         (self.inside / "door").symlink_to(self.outside)
         self.settings = Settings(
             home=folder / "home",
@@ -62,7 +62,7 @@ class Yard:
         if not self.outside.is_dir():
             return False
         names = [path.name for path in self.outside.iterdir()]
-        return names == ["victim"] and self.victim.read_text() == "precious\n"
+        return names == ["victim"] and self.victim.read_text(encoding="utf-8") == "precious\n"
 
 
 def works(means: str) -> bool:
@@ -142,7 +142,7 @@ ESCAPES = {
 
 @pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES.keys())
 async def test_a_confined_command_changes_nothing_outside(yard: Yard, escape: str) -> None:
-    (yard.inside / "mine").write_text("mine\n")
+    (yard.inside / "mine").write_text("mine\n", encoding="utf-8")
     await yard.run(escape)
     assert yard.is_untouched()
 
@@ -156,7 +156,7 @@ async def test_the_same_commands_do_harm_without_a_sandbox(tmp_path: Path) -> No
         place = tmp_path / str(number)
         place.mkdir()
         yard = Yard(place, "off")
-        (yard.inside / "mine").write_text("mine\n")
+        (yard.inside / "mine").write_text("mine\n", encoding="utf-8")
         with anyio.fail_after(20):
             env = {"OUT": str(yard.outside), "PY": PYTHON, "AGENT": str(os.getpid())}
             await LocalWorld().run(escape, cwd=str(yard.inside), timeout_ms=10_000, env=env)
@@ -238,7 +238,7 @@ async def test_a_confined_command_reaches_nobody(
     names = {key: repr(value) for key, value in listeners.items() if key != "all"}
     for key, value in names.items():
         way = way.replace(key, value)
-    (yard.inside / "s.py").write_text(f"import os, socket\n{way}\n")
+    (yard.inside / "s.py").write_text(f"import os, socket\n{way}\n", encoding="utf-8")
     ended = await yard.run("cp ../s . 2>/dev/null; $PY s.py")
     if yard.settings.sandbox == "landlock" or "127.0.0.1" not in way or "SOCK_DGRAM" not in way:
         assert ended.exit_code != 0
@@ -253,7 +253,8 @@ async def test_loopback_inside_bubblewrap_is_its_own(tmp_path: Path) -> None:
     yard = Yard(tmp_path, "bubblewrap")
     (yard.inside / "s.py").write_text(
         "import socket\ns = socket.create_server(('127.0.0.1', 0))\n"
-        "socket.create_connection(s.getsockname()).sendall(b'x')\nprint(s.accept()[0].recv(1))\n"
+        "socket.create_connection(s.getsockname()).sendall(b'x')\nprint(s.accept()[0].recv(1))\n",
+        encoding="utf-8",
     )
     ended = await yard.run("$PY s.py")
     assert ended.stdout == b"b'x'\n"
@@ -282,7 +283,7 @@ async def test_what_a_confined_command_left_running_is_stopped(yard: Yard) -> No
 
 async def test_the_agent_itself_is_never_confined(yard: Yard) -> None:
     await yard.run("true")
-    (yard.outside / "mine").write_text("still free")
+    (yard.outside / "mine").write_text("still free", encoding="utf-8")
     with socket.socket(socket.AF_INET):
         pass
 
@@ -308,7 +309,7 @@ async def test_folders_of_the_settings_are_writable_too(yard: Yard, tmp_path: Pa
     more.mkdir()
     yard.settings = replace(yard.settings, sandbox_writable=(str(more),))
     await yard.run(f"echo a >{more}/f; echo bad >$OUT/victim")
-    assert (more / "f").read_text() == "a\n"
+    assert (more / "f").read_text(encoding="utf-8") == "a\n"
     assert yard.is_untouched()
 
 
