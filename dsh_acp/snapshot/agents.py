@@ -23,8 +23,8 @@ def agent_env(
     if (root / "pyproject.toml").exists():  # a checkout: importable from any folder
         env["PYTHONPATH"] = str(root)
     env |= {"HOME": os.fspath(home), "DSH_ACP_HOME": os.fspath(Path(home) / ".dsh-acp")}
-    # What a machine can confine must not show in what is compared.
-    env["DSH_ACP_SANDBOX"] = "off"
+    # What a machine can confine, or has installed, must not show in what is compared.
+    env |= {"DSH_ACP_SANDBOX": "off", "DSH_ACP_LOCAL": "0"}
     if model is not None:
         env["DSH_ACP_MODEL"] = model
     return env | more

@@ -39,13 +39,15 @@ _NEEDS: Final = {
     "workflow": "needs a JavaScript runtime for workflows",
     "subagent": "needs subagents",
     "subagent_fork": "needs subagents",
+    "send_message": "needs subagents that can be spoken to again",
+    "report": "needs subagents that report while they run",
     "create_goal": "needs goals",
-    "lsp": "needs their stub language server",
     "read_image": "needs read_image",
 }
 """Why a scenario that calls a tool which is not here cannot be played."""
 
 _MARKS: Final = {
+    b'"name":"lsp","arguments"': "needs their stub language server",
     b"Full formatted result stored at": "their composition keeps only 800 bytes of output",
     b"Instructions from: ": "compares the wording of workspace instructions",
 }
@@ -199,11 +201,11 @@ def _derived(lines: Sequence[bytes]) -> Json:
 
 def _logs(scenario: Scenario, found: Bench, player: Player) -> list[Difference]:
     logs = harvest(found.state, player.met)
-    known = Normaliser(str(found.cwd), str(found.home), player.met)
     differences: list[Difference] = []
     for number, expected in enumerate(scenario.logs):
         ours = logs[number].lines if number < len(logs) else []
-        mine = _essence(_records(ours), known)
+        table = Normaliser(str(found.cwd), str(found.home), player.met)
+        mine = _essence(_records(ours), table)
         theirs = _essence(_records(expected), Normaliser(""))
         difference = compare(log_name(number), theirs, mine)
         differences += [difference] if difference else []

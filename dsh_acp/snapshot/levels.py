@@ -29,11 +29,16 @@ _HOME: Final = "/acp-snap/home"
 
 _DERIVED: Final = frozenset(
     (
+        "agent_message",
         "agent_message_chunk",
+        "agent_thought",
         "agent_thought_chunk",
         "tool_call",
         "tool_call_update",
+        "terminal_update",
         "plan",
+        "plan_update",
+        "notice",
         "session_info_update",
         "usage_update",
         "compaction_update",
@@ -115,11 +120,11 @@ def _canonical(frames: Sequence[Any]) -> list[bytes]:
 
 
 def _derive(scenario: Scenario, lines: Sequence[bytes]) -> Iterator[Json]:
-    """The live updates of one log, as version 1 frames for the script's client."""
+    """The live updates of one log, as frames for the script's client."""
     from dsh_acp.acp.handshake import decode
     from dsh_acp.acp.projection import Projection
     from dsh_acp.acp.updates import Update
-    from dsh_acp.acp.v1 import Codec
+    from dsh_acp.acp.versions import dialect
     from dsh_acp.config.sources import load
     from dsh_acp.log.load import load_fixture
     from dsh_acp.tools import catalog
@@ -135,14 +140,15 @@ def _derive(scenario: Scenario, lines: Sequence[bytes]) -> Iterator[Json]:
     def no_image(_: Any) -> bytes:
         raise OSError("a committed log has no images beside it")
 
-    codec = Codec(sid, decode(jsontext.encode(_client(scenario))), no_image)
+    client = decode(jsontext.encode(_client(scenario)))
+    codec = dialect(client.version).codec(sid, client, no_image)
     updates: list[Update] = []
     for entry in log.entries(0):
         found = projection.apply(entry)
         if entry.seq >= (log.header.seed_length or 0):
             updates += found
     for update in updates:
-        if line := codec.encode(update):
+        for line in codec.encode(update).split(b"\n")[:-1]:
             yield jsontext.loads(line)
 
 
@@ -152,5 +158,7 @@ def _client(scenario: Scenario) -> Json:
             capabilities: Json = dict(step.capabilities or {})
             if step.terminal_output:
                 capabilities["_meta"] = {"terminal_output": True}
-            return {"protocolVersion": step.protocol_version, "clientCapabilities": capabilities}
+            name = "clientCapabilities" if step.protocol_version == 1 else "capabilities"
+            info = {"name": "dsh-acp-snapshot", "version": "1"}
+            return {"protocolVersion": step.protocol_version, name: capabilities, "info": info}
     return {"protocolVersion": 1}
