@@ -56,23 +56,29 @@ class Endpoint:
         self.name: Final = settings.name
         self.base_url: Final = settings.base_url or base_url
         self.key_env: Final = settings.api_key_env or key_env
+        own = bool(base_url) and self.base_url.rstrip("/") == base_url.rstrip("/")
+        named = settings.api_key_env not in (None, key_env)
+        self._needs_key = not is_loopback(self.base_url) and (own or named)
         self._settings = settings
         self._http: Http | None = None
 
     @property
     def has_key(self) -> bool:
-        """Whether a call would find what it needs: a key, or an endpoint on this machine."""
-        return bool(self._key()) or is_loopback(self.base_url)
+        """Whether a call would find what it needs: a key, or an endpoint that may need none."""
+        return bool(self._key()) or not self._needs_key
 
     def key(self) -> str | None:
-        """The key to send; `None` for an endpoint on this machine that was given none.
+        """The key to send, if there is one.
+
+        A vendor's own address needs one, and so does a provider whose variable was named. Another
+        address may do without: its endpoint judges.
 
         Raises:
             LlmError: `MISSING_CREDENTIAL`, `INVALID_CREDENTIAL`.
         """
         key = self._key()
         if not key:
-            if is_loopback(self.base_url):
+            if not self._needs_key:
                 return None
             variable = f"Set {self.key_env}, or run" if self.key_env else "Run"
             raise LlmError(

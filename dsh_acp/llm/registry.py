@@ -49,11 +49,17 @@ class Providers:
         recorded, under its name.
 
         Raises:
-            LlmError: `NO_ADAPTER` when nothing of that name exists, `MISSING_CREDENTIAL` when it
-                has no key.
+            LlmError: `NO_ADAPTER` when nothing of that name exists or only the model was not
+                chosen, `MISSING_CREDENTIAL` when it has no key.
         """
         spec = model_spec or self._settings.model
         if not spec:
+            if ready := [one.name for one in self._usable() if one.name != LOCAL]:
+                raise LlmError(
+                    f"No model is chosen for {', '.join(ready)}. Set DSH_ACP_MODEL, or `model` in "
+                    f"{self._settings.config_path}, or use --model, as {ready[0]}/MODEL.",
+                    code="NO_ADAPTER",
+                )
             raise LlmError(
                 "No model is chosen and no provider has a key. Set DEEPSEEK_API_KEY or another "
                 "provider's key, run `dsh-acp login`, or choose a model with --model.",
@@ -115,7 +121,8 @@ class Providers:
     # ---------------------------------------------------------------- making
 
     def _names(self) -> list[str]:
-        return [*self._settings.providers, LOCAL]
+        local = [LOCAL] if self._settings.offers_local else []
+        return [*self._settings.providers, *local]
 
     def _usable(self) -> Iterable[Provider]:
         found = map(self.get, dict.fromkeys((*self._made, *self._names())))

@@ -274,7 +274,7 @@ async def test_whatever_the_endpoint_does_each_call_ends_in_one_finish() -> None
 
 
 async def test_a_stream_without_a_key_fails_in_words() -> None:
-    p = provider("https://api.example.invalid", "deepseek", api_key=None)
+    p = provider("https://api.deepseek.com", "deepseek", api_key=None)
     found = failure(await collect(p, hello(p)))
     assert found.code == "MISSING_CREDENTIAL"
     assert "DEEPSEEK_API_KEY" in found.message and "dsh-acp login p" in found.message

@@ -58,7 +58,7 @@ def test_a_model_id_may_hold_slashes() -> None:
         ("no-such-model", "NO_ADAPTER", ["provider/model"]),
         ("ollama", "NO_ADAPTER", ["ollama/MODEL"]),
         ("replay:/nowhere/x.jsonl", "NO_ADAPTER", ["cannot be read"]),
-        (None, "MISSING_CREDENTIAL", ["dsh-acp login", "--model"]),
+        (None, "NO_ADAPTER", ["DSH_ACP_MODEL", "--model", "deepseek/MODEL"]),
     ],
 )
 def test_what_cannot_be_resolved_says_what_to_do(
@@ -69,6 +69,40 @@ def test_what_cannot_be_resolved_says_what_to_do(
     assert caught.value.code == code
     for word in words:
         assert word in caught.value.message
+
+
+def test_without_any_key_a_sign_in_is_asked_for() -> None:
+    with pytest.raises(LlmError, match="dsh-acp login") as caught:
+        Providers(settings(KEYLESS)).resolve(None)
+    assert caught.value.code == "MISSING_CREDENTIAL"
+
+
+GATEWAY = ProviderSettings(
+    name="openai",
+    dialect="openai",
+    base_url="https://gateway.example/v1",
+    api_key_env="OPENAI_API_KEY",
+)
+TEAM = ProviderSettings(name="team", base_url="https://team.example/v1")
+
+
+@pytest.mark.parametrize("keyless", [GATEWAY, TEAM])
+def test_away_from_its_vendor_a_provider_may_do_without_a_key(keyless: ProviderSettings) -> None:
+    _, model = Providers(settings(keyless)).resolve(f"{keyless.name}/m")
+    assert model == "m"
+    with pytest.raises(LlmError) as caught:
+        Providers(settings(keyless)).resolve(None)
+    assert caught.value.code == "NO_ADAPTER"
+    for word in ("No model is chosen", "DSH_ACP_MODEL", f"{keyless.name}/MODEL"):
+        assert word in caught.value.message
+
+
+def test_a_variable_that_was_named_for_the_key_must_hold_one() -> None:
+    named = ProviderSettings(
+        name="team", base_url="https://team.example/v1", api_key_env="TEAM_KEY"
+    )
+    with pytest.raises(LlmError, match="TEAM_KEY"):
+        Providers(settings(named)).resolve("team/m")
 
 
 def test_a_key_may_come_from_the_variable_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
