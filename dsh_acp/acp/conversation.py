@@ -6,7 +6,7 @@ turn's end, a permission question when the cursor has passed its call, and outpu
 command when its card is out.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 import gc
 import logging
 import sys
@@ -21,11 +21,11 @@ from dsh_acp.acp.live import LiveCalls
 from dsh_acp.acp.pace import Pace
 from dsh_acp.acp.projection import Projection
 from dsh_acp.acp.prompts import Prompt, Prompts
+from dsh_acp.acp.running import Running
 from dsh_acp.acp.updates import Update, merged, settled
 from dsh_acp.acp.voice import Voice
 from dsh_acp.agent.services import USER, Routes
 from dsh_acp.agent.session import Session
-from dsh_acp.errors import ToolError
 from dsh_acp.log.events import Event
 from dsh_acp.log.follow import Follower
 from dsh_acp.log.packed import ChunkRow, Entry
@@ -82,8 +82,7 @@ class Conversation:
         self.tools = tools
         self.remote: RemoteTools | None = None
         """The MCP servers of this session; `None` when there are none."""
-        self.commands: Mapping[str, anyio.CancelScope] = {}
-        """What stops each running command, where they can be stopped."""
+        self.running: Final = Running()
         self.remarks: tuple[str, ...] = ()
         """What is to be said about the session once it is announced."""
         self.admission: Final = anyio.Lock(fast_acquire=True)
@@ -102,7 +101,6 @@ class Conversation:
         self._shortcuts = 0
         self._is_draining = False
         self._tasks: TaskGroup | None = None
-        self._running: Final[dict[str, anyio.CancelScope]] = {}
         self._calls: Final = LiveCalls(projection.calls, codec, self._write_now, self._later)
         session.live = self._calls.take
 
@@ -393,22 +391,12 @@ class Conversation:
         Raises:
             ToolError: the person stopped this call.
         """
-        scope = self._running[call_id] = anyio.CancelScope()
         self._calls.started(call_id)
-        try:
-            with scope:
-                return await proceed()
-        finally:
-            self._running.pop(call_id, None)
-        raise ToolError("the user stopped this call", code="ABORTED", name="AbortError")
+        return await self.running.execute(call_id, proceed)
 
     def stop(self, public_id: str, *, command: bool = False) -> bool:
         """Stop one running call, or only its `command`; `False` when it does not run."""
-        for id, scope in (self.commands if command else self._running).items():
-            if self.public_call_id(id) == public_id:
-                scope.cancel()
-                return True
-        return False
+        return self.running.stop(lambda id: self.public_call_id(id) == public_id, command=command)
 
     def attach_terminal(self, call_id: str, terminal_id: str) -> None:
         """Show the client's own terminal in a call's card."""

@@ -121,7 +121,7 @@ class Opening:
         conversation.remarks = self._news(place.cwd, hook_files.problems)
         asker.desk = conversation
         if isinstance(world, StoppableWorld):
-            conversation.commands = world.commands
+            conversation.running.commands = world.commands
         if terminals is not None:
             terminals.attach = conversation.attach_terminal
         return conversation

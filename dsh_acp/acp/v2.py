@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dsh_acp.acp import cards, patches
+from dsh_acp.acp import cards, patches, v2_parts
 from dsh_acp.acp.codec import Asking
 from dsh_acp.acp.pieces import ReadImage, iso, picture
 from dsh_acp.acp.updates import (
@@ -18,7 +18,6 @@ from dsh_acp.acp.updates import (
     Block,
     CallChanged,
     CallShown,
-    Choice,
     Choices,
     Chunk,
     Commands,
@@ -32,22 +31,16 @@ from dsh_acp.acp.updates import (
     Title,
     Update,
     Used,
-    Value,
 )
-from dsh_acp.agent.commands import CommandInfo
 from dsh_acp.messages import ImageRef
 from dsh_acp.tools.tool import Card, TerminalView
 from dsh_acp.wire import frames
-
-PLAN: Final = "todo"
-"""The id of the one plan that a session has."""
 
 _KINDS: Final[Mapping[Role, str]] = {
     "agent": "agent_message",
     "thought": "agent_thought",
     "user": "user_message",
 }
-_STATUSES: Final = frozenset({"pending", "in_progress", "completed", "cancelled"})
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 _RESULT_SHOWN: Final = 2_000
 _STREAMED: Final = 262_144
@@ -95,23 +88,23 @@ class Codec:
             case Output():
                 return self._output(update)
             case Plan():
-                return self.frame(_plan(update))
+                return self.frame(v2_parts.plan(update))
             case Title():
                 info = {"title": update.title, "updatedAt": iso(update.time)}
                 return self.frame({"sessionUpdate": "session_info_update", **info})
             case Used():
-                return self.frame(_used(update)) if update.size else b""
+                return self.frame(v2_parts.used(update)) if update.size else b""
             case Notice():
                 return self._notice(update)
             case Compaction():
-                return self.frame(_compaction(update))
+                return self.frame(v2_parts.compaction(update))
             case Commands():
-                listed = commands(update.commands)
+                listed = v2_parts.commands(update.commands)
                 return self.frame(
                     {"sessionUpdate": "available_commands_update", "availableCommands": listed}
                 )
             case Choices():
-                listed = choices(update.choices)
+                listed = v2_parts.choices(update.choices)
                 return self.frame(
                     {"sessionUpdate": "config_option_update", "configOptions": listed}
                 )
@@ -342,86 +335,3 @@ def _exit_status(terminal: TerminalView) -> dict[str, Any]:
     if terminal.exit_code is not None:
         return {"exitCode": terminal.exit_code}
     return {"signal": terminal.signal} if terminal.signal is not None else {}
-
-
-def _plan(plan: Plan) -> dict[str, Any]:
-    entries = [
-        {
-            "content": content,
-            "priority": "medium",
-            "status": status if status in _STATUSES else "pending",
-        }
-        for content, status in plan.entries
-    ]
-    shown = {"type": "items", "planId": PLAN, "entries": entries}
-    return {"sessionUpdate": "plan_update", "plan": shown}
-
-
-def _used(used: Used) -> dict[str, Any]:
-    update: dict[str, Any] = {
-        "sessionUpdate": "usage_update",
-        "used": used.used,
-        "size": used.size,
-    }
-    if len(used.costs) == 1:
-        currency, amount = used.costs[0]
-        update["cost"] = {"amount": amount, "currency": currency}
-    if used.tokens:
-        update["_meta"] = {"dsh-acp": {"usage": used.tokens}}
-    return update
-
-
-def _compaction(compaction: Compaction) -> dict[str, Any]:
-    update: dict[str, Any] = {
-        "sessionUpdate": "compaction_update",
-        "compactionId": compaction.id,
-        "status": compaction.status,
-    }
-    if compaction.summary is not None:
-        update["summary"] = [{"type": "text", "text": compaction.summary}]
-    if compaction.error is not None:
-        update["error"] = compaction.error
-    return update
-
-
-def choices(found: Sequence[Choice]) -> list[dict[str, Any]]:
-    """`configOptions`."""
-    return [_choice(choice) for choice in found]
-
-
-def _choice(choice: Choice) -> dict[str, Any]:
-    groups = [
-        {"groupId": name, "name": name, "options": [_value(value) for value in values]}
-        for name, values in choice.groups
-    ]
-    return {
-        "configId": choice.id,
-        "name": choice.name,
-        "description": choice.description,
-        "category": choice.id,
-        "type": "select",
-        "currentValue": choice.current,
-        "options": groups if choice.groups[0][0] else groups[0]["options"],
-    }
-
-
-def _value(value: Value) -> dict[str, Any]:
-    found = {"value": value.id, "name": value.name}
-    if value.description is not None:
-        found["description"] = value.description
-    return found
-
-
-def commands(found: Sequence[CommandInfo]) -> list[dict[str, Any]]:
-    """`availableCommands`."""
-    listed: list[dict[str, Any]] = []
-    for info in found:
-        item: dict[str, Any] = {
-            "type": "command",
-            "name": info.name,
-            "description": info.description or info.name,
-        }
-        if info.hint:
-            item["input"] = {"type": "text", "hint": info.hint}
-        listed.append(item)
-    return listed

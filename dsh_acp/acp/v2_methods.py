@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dsh_acp.acp import listing, requests, v2, v2_requests
+from dsh_acp.acp import listing, requests, v2_parts, v2_requests
 from dsh_acp.acp.conversation import Conversation
 from dsh_acp.acp.sessions import Announce, Sessions
 from dsh_acp.acp.v2_handshake import METHODS
@@ -85,7 +85,7 @@ class Methods:
             sentence = f'The option "{params.config_id}" takes a value of type "id".'
             raise RpcError(INVALID_PARAMS, sentence)
         self._sessions.select(conversation, params.config_id, params.value)
-        return {"configOptions": v2.choices(conversation.voice.choices())}
+        return {"configOptions": v2_parts.choices(conversation.voice.choices())}
 
     # ------------------------------------------------------------ prompts
 
@@ -181,8 +181,8 @@ def _gone(message_id: str) -> RpcError:
 
 def _opened(conversation: Conversation) -> dict[str, Any]:
     return {
-        "configOptions": v2.choices(conversation.voice.choices()),
-        "availableCommands": v2.commands(conversation.voice.commands()),
+        "configOptions": v2_parts.choices(conversation.voice.choices()),
+        "availableCommands": v2_parts.commands(conversation.voice.commands()),
     }
 
 
