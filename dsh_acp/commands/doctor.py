@@ -59,7 +59,9 @@ def examine(model: str | None = None, timeout_s: float | None = 5) -> Iterator[F
         settings = config.load(config.Flags(model=model))
     except ConfigError as exc:
         for problem in exc.problems:
-            yield Finding("configuration", "problem", problem, "Correct it there, or remove it.")
+            # What was named and is not there says itself what to do.
+            fix = "" if "; create it" in problem else "Correct it there, or remove it."
+            yield Finding("configuration", "problem", problem, fix)
         settings = _settings_without_file()
         if settings is None:
             return
@@ -127,9 +129,11 @@ def _model(settings: Settings, timeout_s: float | None) -> Iterator[Finding]:
         )
     else:
         yield Finding("model", "ok", settings.model)
-        yield _key(provider)
-        if timeout_s is not None:
+        key = _key(settings, provider)
+        yield key
+        if timeout_s is not None and key.state == "ok":
             yield from _endpoint(provider, model, timeout_s)
+        yield from _catalogue(settings, provider, model)
 
 
 def _provider(settings: Settings, name: str) -> ProviderSettings | None:
@@ -159,13 +163,30 @@ def _local() -> Finding:
     return Finding("model", "ok", "local (no key, no network)")
 
 
-def _key(provider: ProviderSettings) -> Finding:
+def _key(settings: Settings, provider: ProviderSettings) -> Finding:
+    from dsh_acp.llm.registry import Checked, Providers
+
     if provider.api_key is not None:
         return Finding("key", "ok", f"there is a key for {provider.name}")
-    if provider.api_key_env is None:
-        return Finding("key", "ok", f"{provider.name} is configured without one")
-    fix = f"Run: dsh-acp login {provider.name}"
-    return Finding("key", "note", f"there is no key for {provider.name}", fix)
+    served = Providers(settings).get(provider.name)
+    if not isinstance(served, Checked) or served.is_usable:
+        return Finding("key", "ok", f"{provider.name} is used without one; its endpoint judges")
+    variable = f"   (or set {provider.api_key_env})" if provider.api_key_env else ""
+    fix = f"Run: dsh-acp login {provider.name}{variable}"
+    return Finding("key", "problem", f"there is no key for {provider.name}", fix)
+
+
+def _catalogue(settings: Settings, provider: ProviderSettings, model: str) -> Iterator[Finding]:
+    """A note on a model of a vendor's own address that this version does not know."""
+    from dsh_acp.config.sources import BUILTIN
+    from dsh_acp.llm.registry import Providers
+
+    served = Providers(settings).get(provider.name)
+    own = any(known.base_url == provider.base_url for known in BUILTIN)
+    ids = [] if served is None or not own else [info.id for info in served.models()]
+    if ids and model not in ids:
+        detail = f"{model} is not a model of {provider.name} that this version knows"
+        yield Finding("model", "note", detail, f"Known are, for example: {', '.join(ids[:5])}")
 
 
 def _endpoint(provider: ProviderSettings, model: str, timeout_s: float) -> Iterator[Finding]:
@@ -190,13 +211,16 @@ def _endpoint(provider: ProviderSettings, model: str, timeout_s: float) -> Itera
 def _state(settings: Settings) -> Finding:
     home = settings.home
     fix = "Set DSH_ACP_HOME to a directory that can be written; without one, sessions are lost."
+    there = next((path for path in (home, *home.parents) if path.exists()), home)
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=home) as file:
-            file.write(b"x")
-            file.flush()
-            os.fsync(file.fileno())
-        free = shutil.disk_usage(home).free
+        if there == home:
+            with tempfile.TemporaryFile(dir=home) as file:
+                file.write(b"x")
+                file.flush()
+                os.fsync(file.fileno())
+        elif not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+            return Finding("sessions", "problem", f"{home} cannot be made in {there}", fix)
+        free = shutil.disk_usage(there).free
     except OSError as exc:
         return Finding("sessions", "problem", f"{home}: {exc.strerror or exc}", fix)
     if free < _LITTLE_SPACE:

@@ -7,8 +7,8 @@ import argparse
 import getpass
 import sys
 
-from dsh_acp import config
 from dsh_acp.commands.endpoint import ask
+from dsh_acp.commands.logs import lenient_settings
 from dsh_acp.config import ProviderSettings, Secret, Settings
 from dsh_acp.config.credentials import Credentials
 from dsh_acp.config.sources import BUILTIN, Builtin
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--no-check", action="store_true", help="do not ask the provider about it")
     parser.add_argument("--force", action="store_true", help="store a key that is not taken")
     options = parser.parse_args(argv)
-    settings = config.load()
+    settings = lenient_settings()
     try:
         provider = _provider(settings, options.provider)
         key = _key(provider)

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from dsh_acp import config
+from dsh_acp.commands.logs import lenient_settings
 from dsh_acp.config.credentials import Credentials
 from dsh_acp.errors import ConfigError
 
@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("provider", nargs="?", help="whose key (default: every stored key)")
     options = parser.parse_args(argv)
-    settings = config.load()
+    settings = lenient_settings()
     store = Credentials(settings.config_dir)
     stored = store.names()
     if options.provider is not None and options.provider not in stored:

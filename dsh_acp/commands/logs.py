@@ -3,6 +3,7 @@
 import argparse
 import os
 from pathlib import Path
+import sys
 from typing import TYPE_CHECKING
 
 from dsh_acp.config import Flags, Settings, load as load_settings
@@ -30,8 +31,16 @@ def parser(
 
 
 def settings(options: argparse.Namespace) -> Settings:
-    """The settings that the options of `parser` lead to."""
-    return load_settings(Flags(home=options.home, config=options.config))
+    """The settings that the options of `parser` lead to; see `lenient_settings`."""
+    return lenient_settings(Flags(home=options.home, config=options.config))
+
+
+def lenient_settings(flags: Flags | None = None) -> Settings:
+    """The settings for a command that can do without them: mistakes are warnings on stderr."""
+    found = load_settings(flags, is_lenient=True)
+    for note in found.notes:
+        sys.stderr.write(f"dsh-acp: warning: {note}\n")
+    return found
 
 
 def locate(store: Store, name: str) -> Path:

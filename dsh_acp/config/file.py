@@ -9,7 +9,7 @@ import difflib
 import json
 from pathlib import Path
 import tomllib
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -150,14 +150,16 @@ def read(path: Path, builtin: Collection[str]) -> tuple[ConfigFile, list[str]]:
         f"{path}: {_key(('providers', name))} needs base_url, because it is not a built-in provider"
         for name in _without_address(tables, builtin)
     ]
+    notes = [_note(path, *found) for found in _unknown(ConfigFile, tables, ())]
     try:
         config = ConfigFile.model_validate(tables)
     except ValidationError as exc:
         wrong = [_problem(path, dict(error)) for error in exc.errors()]
-        raise ConfigError([*wrong, *problems]) from exc
+        # A misspelt key is often why another one is wrong or missing.
+        raise ConfigError([*wrong, *problems, *notes]) from exc
     if problems:
-        raise ConfigError(problems)
-    return config, [_note(path, *found) for found in _unknown(config, ())]
+        raise ConfigError([*problems, *notes])
+    return config, notes
 
 
 def _without_address(tables: Mapping[str, Any], builtin: Collection[str]) -> list[str]:
@@ -220,17 +222,25 @@ def _rule(error: Mapping[str, Any], location: tuple[str, ...]) -> str:
 
 
 def _unknown(
-    table: BaseModel, location: tuple[str, ...]
+    kind: type[BaseModel], table: Mapping[str, Any], location: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    known = list(type(table).model_fields)
-    for name in table.model_extra or ():
-        yield (*location, name), known
-    for name in known:
-        value: object = getattr(table, name)
-        if isinstance(value, dict):
-            for key, item in cast(dict[str, object], value).items():
-                if isinstance(item, BaseModel):
-                    yield from _unknown(item, (*location, name, key))
+    """The keys of the file as written that `kind` does not know, with those that it does."""
+    known = list(kind.model_fields)
+    for name, value in table.items():
+        field = kind.model_fields.get(name)
+        if field is None:
+            yield (*location, name), known
+            continue
+        inner = next((t for t in get_args(field.annotation) if _is_table(t)), None)
+        if inner is None or not isinstance(value, dict):
+            continue
+        for key, item in cast(dict[str, object], value).items():
+            if isinstance(item, dict):
+                yield from _unknown(inner, cast(dict[str, Any], item), (*location, name, key))
+
+
+def _is_table(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _note(path: Path, location: tuple[str, ...], known: list[str]) -> str:

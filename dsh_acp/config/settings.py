@@ -121,5 +121,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Hosts of this machine or its network that `web_fetch` may ask."""
     search_url: str | None = None
     """The search endpoint of a SearXNG service."""
+    offers_local: bool = True
+    """Whether the local model, where it is installed, is among the models to choose from."""
     notes: tuple[str, ...] = ()
     """Sentences for stderr: unknown keys, ignored values."""

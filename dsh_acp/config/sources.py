@@ -102,8 +102,16 @@ PRESETS: Final = cast(tuple[str, ...], get_args(Preset))
 _SANDBOXES: Final = cast(tuple[str, ...], get_args(SandboxChoice))
 
 
-def load(flags: Flags | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+def load(
+    flags: Flags | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    is_lenient: bool = False,
+) -> Settings:
     """Resolve everything.
+
+    With `is_lenient` mistakes are notes, and built-in values take the place of what cannot be used:
+    for commands that need none of it.
 
     Reads the configuration file and the stored keys, and touches nothing else: no directory is
     created, and neither HOME nor a current directory need exist.
@@ -119,18 +127,20 @@ def load(flags: Flags | None = None, environ: Mapping[str, str] | None = None) -
     named = flags.config or environ.get("DSH_ACP_CONFIG", "").strip()
     said = "--config" if flags.config else "DSH_ACP_CONFIG"
     config_path = _flag_path(named, said, problems) or found.config / "config.toml"
-    file = _read_file(config_path, bool(named), notes, problems)
+    file = _read_file(config_path, said if named else "", notes, problems)
     model = flags.model or environ.get("DSH_ACP_MODEL", "").strip() or (file and file.model)
     effort = flags.effort or environ.get("DSH_ACP_EFFORT", "").strip() or (file and file.effort)
     sandbox = _sandbox(environ, problems) or (file and file.sandbox) or "auto"
     permission = _permission(flags, environ, problems) or (file and file.permission) or "ask"
+    offers_local = _is_on(environ, "DSH_ACP_LOCAL", problems)
     try:
         providers = _providers(file, environ, found.config, notes)
     except ConfigError as exc:
         problems.extend(exc.problems)
-        providers = {}
-    if problems:
+        providers = _providers(None, {}, found.config, notes) if is_lenient else {}
+    if problems and not is_lenient:
         raise ConfigError(problems)
+    notes.extend(problems)
     return Settings(
         home=home,
         config_path=config_path,
@@ -148,6 +158,7 @@ def load(flags: Flags | None = None, environ: Mapping[str, str] | None = None) -
         sandbox=cast(SandboxChoice, sandbox),
         sandbox_writable=tuple((file and file.sandbox_writable) or ()),
         web_private_hosts=tuple((file and file.web_private_hosts) or ()),
+        offers_local=offers_local,
         notes=tuple(notes),
         **_plain(file),
     )
@@ -191,12 +202,13 @@ def _flag_path(value: str | None, said: str, problems: list[str]) -> Path | None
 
 
 def _read_file(
-    path: Path, required: bool, notes: list[str], problems: list[str]
+    path: Path, named_by: str, notes: list[str], problems: list[str]
 ) -> "ConfigFile | None":
     try:
         if not path.exists():
-            if required:
-                problems.append(f"{path}: there is no such configuration file")
+            if named_by:
+                text = f"there is no such configuration file; create it, or correct {named_by}"
+                problems.append(f"{path}: {text}")
             return None
     except OSError as exc:
         notes.append(f"{path}: cannot be looked at ({exc.strerror}); built-in values are used")
@@ -231,6 +243,13 @@ def _sandbox(environ: Mapping[str, str], problems: list[str]) -> str | None:
         problems.append(f"DSH_ACP_SANDBOX: must be one of {known}, not {value!r}")
         return None
     return value or None
+
+
+def _is_on(environ: Mapping[str, str], name: str, problems: list[str]) -> bool:
+    value = environ.get(name, "").strip()
+    if value not in ("", "0", "1"):
+        problems.append(f"{name}: must be 0 or 1, not {value!r}")
+    return value != "0"
 
 
 def _providers(

@@ -51,6 +51,35 @@ def test_with_a_key_that_is_taken_everything_is_well(findings, endpoint, monkeyp
     assert endpoint.paths == ["/v1/models"]
 
 
+def test_a_chosen_model_without_its_key_is_a_problem(findings):
+    code, found = findings("--offline", "--model", "anthropic/claude-sonnet-4-6")
+    assert code == 1
+    (key,) = found["key"]
+    assert key["state"] == "problem" and "dsh-acp login anthropic" in key["fix"]
+
+
+def test_a_model_that_is_not_known_is_a_note(findings, monkeypatch):
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "sk-right")
+    code, found = findings("--offline", "--model", "deepseek/deepseek-v44")
+    assert code == 0
+    assert found["model"][1]["state"] == "note" and "deepseek-v4-flash" in found["model"][1]["fix"]
+
+
+def test_looking_makes_no_directory(findings, tmp_path, monkeypatch):
+    monkeypatch.setenv("DSH_ACP_HOME", str(tmp_path / "a" / "state"))
+    assert findings("--offline")[1]["sessions"][0]["state"] == "ok"
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_configuration_file_that_was_named_and_is_not_there_gets_fitting_advice(
+    findings, monkeypatch
+):
+    monkeypatch.setenv("DSH_ACP_CONFIG", "/nowhere/x.toml")
+    (finding,) = findings("--offline")[1]["configuration"]
+    assert finding["detail"].endswith("create it, or correct DSH_ACP_CONFIG")
+    assert finding["fix"] == ""
+
+
 def test_a_key_that_is_not_taken_is_told_and_not_shown(findings, endpoint, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
     code, found = findings()

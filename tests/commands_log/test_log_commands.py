@@ -376,3 +376,13 @@ def test_piped_commands_do_not_load_rich(recorded: Path, home: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "5e55107a-0001" in done.stdout
+
+
+def test_a_broken_configuration_does_not_hide_the_sessions(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("model = [", encoding="utf-8")
+    for command in ([sessions, "-n", "1"], [show, recorded.parent.name]):
+        assert command[0].main([*command[1:], "--config", str(broken)]) == 0
+        assert "warning: " in capsys.readouterr().err

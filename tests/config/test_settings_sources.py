@@ -264,3 +264,25 @@ def test_the_current_directory_need_not_exist(tmp_path, monkeypatch):
     gone.rmdir()
     assert config.load(environ=environ(tmp_path)).home.is_absolute()
     assert not os.path.lexists(gone)
+
+
+def test_a_misspelt_key_is_told_beside_the_mistakes(tmp_path):
+    told = problems(tmp_path, 'permision = "x"\nmax_tokens = 0\n[providers.a]\nbase_ulr = "x"\n')
+    assert any("did you mean permission?" in problem for problem in told)
+    assert any("did you mean base_url?" in problem for problem in told)
+    assert any("max_tokens must be more than 0" in problem for problem in told)
+
+
+def test_with_leniency_mistakes_are_notes_and_builtin_values_are_used(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text("model = [", encoding="utf-8")
+    environ = {
+        "HOME": str(tmp_path),
+        "DSH_ACP_CONFIG": str(path),
+        "DSH_ACP_PERMISSION": "silly",
+        "OPENAI_BASE_URL": "nowhere",
+    }
+    found = config.load(Flags(), environ, is_lenient=True)
+    assert found.permission == "ask" and "openai" in found.providers
+    for words in ("not valid TOML", "DSH_ACP_PERMISSION", "OPENAI_BASE_URL"):
+        assert any(words in note for note in found.notes)
