@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 import json
 from pathlib import Path
+import shlex
 import sys
 from typing import Any, Final, Literal, TypeAlias
 
@@ -33,23 +34,40 @@ class Editor(Struct, frozen=True, kw_only=True):
     steps: tuple[str, ...] = ()
 
 
+def words(command: str) -> list[str]:
+    """The program and arguments of `command`; a path with spaces that exists is one word."""
+    if sys.platform == "win32" or Path(command).exists() or not any(map(str.isspace, command)):
+        return [command]
+    try:
+        return shlex.split(command) or [command]
+    except ValueError:
+        return [command]
+
+
 def entry(editor: str, command: str) -> dict[str, Any]:
     """The object to merge into a JSON configuration."""
+    program, *arguments = words(command)
     match editor:
         case "zed":
-            server: dict[str, Any] = {"type": "custom", "command": command, "args": [], "env": {}}
+            server: dict[str, Any] = {
+                "type": "custom",
+                "command": program,
+                "args": arguments,
+                "env": {},
+            }
             return {"agent_servers": {NAME: server}}
         case "jetbrains":
             server: dict[str, Any] = {
-                "command": command,
-                "args": [],
+                "command": program,
+                "args": arguments,
                 "env": {},
                 "use_custom_mcp": True,
             }
             return {"agent_servers": {NAME: server}}
         case _:
             # acpx splits `command` as a shell would; `argv` is safe for any path.
-            found = {"argv": [command]} if any(map(str.isspace, command)) else {"command": command}
+            argv = [program, *arguments]
+            found = {"argv": argv} if any(map(str.isspace, command)) else {"command": command}
             return {"agents": {NAME: found}}
 
 
@@ -57,18 +75,33 @@ def _json(editor: str) -> Callable[[str], str]:
     return lambda command: json.dumps(entry(editor, command), indent=2, ensure_ascii=False) + "\n"
 
 
+def _safe(text: str) -> str:
+    # Lua, Emacs Lisp, TOML and sh agree on backslash and quote in double quotes.
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
 def _data(name: str) -> Callable[[str], str]:
     def text(command: str) -> str:
         source = resources.files("dsh_acp.commands") / "setup_data" / name
-        # Lua, Emacs Lisp, TOML and sh agree on backslash and quote in double quotes.
-        safe = command.replace("\\", "\\\\").replace('"', '\\"')
-        return source.read_text(encoding="utf-8").replace("@COMMAND@", safe)
+        template = source.read_text(encoding="utf-8")
+        program, *arguments = words(command)
+        quoted = ", ".join(f'"{_safe(word)}"' for word in arguments)
+        if arguments and name.endswith(".lua"):
+            template = template.replace("{ command }", f"{{ command, {quoted} }}")
+            template = template.replace("args = {}", f"args = {{ {quoted} }}")
+        elif arguments and name.endswith(".el"):
+            return template.replace("@COMMAND@", '" "'.join(map(_safe, (program, *arguments))))
+        else:
+            program = command
+        return template.replace("@COMMAND@", _safe(program))
 
     return text
 
 
 def _obsidian(command: str) -> str:
-    return f"Agent ID: {NAME}\nName: {NAME}\nPath: {command}\nArguments: \nEnvironment: \n"
+    program, *arguments = words(command)
+    given = shlex.join(arguments)
+    return f"Agent ID: {NAME}\nName: {NAME}\nPath: {program}\nArguments: {given}\nEnvironment: \n"
 
 
 def _config(environ: Environ) -> Path:
@@ -146,7 +179,7 @@ EDITORS: Final[dict[str, Editor]] = {
         text=_obsidian,
         steps=(
             "Enter these in the settings of the Agent Client plug-in, under custom agents.",
-            "Leave arguments and environment empty.",
+            "Leave empty what is empty here.",
         ),
     ),
     "acpx": Editor(

@@ -2,15 +2,17 @@
 
 import argparse
 import difflib
+from itertools import chain, count
 import os
 from pathlib import Path
+import re
 import shutil
 import sys
 import time
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from dsh_acp.commands import jsonc
-from dsh_acp.commands.editor_files import EDITORS, NAME, REPLACED, Editor, entry
+from dsh_acp.commands.editor_files import EDITORS, NAME, REPLACED, Editor, entry, words
 from dsh_acp.errors import ConfigError
 
 
@@ -39,14 +41,18 @@ def main(argv: list[str]) -> int:
         reason = "has no file for this" if editor.kind == "shown" else "needs --file FILE"
         raise ConfigError([f"{editor.title} {reason}; run: dsh-acp setup {options.editor}"])
     before = _read(path)
-    after = merged(options.editor, before, command)
+    try:
+        after = merged(options.editor, before, command)
+    except ConfigError as exc:
+        problems = [f"{path} was left as it is: {problem}" for problem in exc.problems]
+        raise ConfigError(problems) from exc
     if after == before:
         _say(f"{path} already has it; nothing was changed.")
         return 0
     backup = write(path, before, after)
     if before:
         changes = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
-        _say("\n".join(list(changes)[2:]))
+        _say("\n".join(map(masked, list(changes)[2:])))
     _say(f"Wrote {path}." + (f" The old file is {backup.name} beside it." if backup else ""))
     for step in editor.steps:
         _say(step)
@@ -71,13 +77,14 @@ def merged(name: str, before: str, command: str) -> str:
     try:
         match editor.kind:
             case "json":
-                return jsonc.merge(before, entry(name, command), REPLACED)
+                replaced = REPLACED | {"args"} if words(command)[1:] else REPLACED
+                return jsonc.merge(before, entry(name, command), replaced)
             case "toml":
                 return _merge_toml(before, editor.text(command))
             case _:
                 return editor.text(command)
     except jsonc.JsoncError as exc:
-        raise ConfigError([f"the file is not JSON with comments: {exc}"]) from exc
+        raise ConfigError([f"not JSON with comments: {exc}"]) from exc
 
 
 def write(path: Path, before: str, after: str) -> Path | None:
@@ -91,8 +98,7 @@ def write(path: Path, before: str, after: str) -> Path | None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if before:
-            stamp = time.strftime("%Y%m%d-%H%M%S")
-            backup = target.with_name(f"{target.name}.{stamp}.bak")
+            backup = _unused(target, time.strftime("%Y%m%d-%H%M%S"))
             shutil.copy2(target, backup)
         scratch = target.with_name(f".{target.name}.{os.getpid()}")
         scratch.write_text(after, encoding="utf-8", newline="")
@@ -102,6 +108,30 @@ def write(path: Path, before: str, after: str) -> Path | None:
     except OSError as exc:
         raise ConfigError([f"cannot write {path}: {exc.strerror or exc}"]) from exc
     return backup
+
+
+def _unused(target: Path, stamp: str) -> Path:
+    """A name for a copy that no file has."""
+    names = chain([stamp], (f"{stamp}-{number}" for number in count(2)))
+    paths = (target.with_name(f"{target.name}.{name}.bak") for name in names)
+    return next(path for path in paths if not path.exists())
+
+
+_SECRET: Final = re.compile(
+    r"""(?ix) (["']? [\w.-]* (?:key|token|secret|password|authorization|credential) [\w.-]* ["']?
+    \s* [:=] \s*) (?: "(?:\\.|[^"\\])*" | '[^']*' | [^\s,}{\[]+ )"""
+)
+_ENV: Final = re.compile(r"""(["']? \b env ["']? \s* [:=] \s* \{)[^}\n]+""", re.VERBOSE)
+_VARIABLE: Final = re.compile(
+    r"""^([+\- ]\s*["']?[A-Z][A-Z0-9_]*["']?\s*[:=]\s*)("(?:\\.|[^"\\])*"|'[^']*'|[^\s,{\[]+)"""
+)
+
+
+def masked(line: str) -> str:
+    """A line of a diff without what may be a secret: environment values and keys."""
+    line = _ENV.sub(r"\1 … ", line)
+    line = _SECRET.sub(r"\1…", line)
+    return _VARIABLE.sub(r"\1…", line)
 
 
 def _read(path: Path) -> str:
@@ -122,7 +152,7 @@ def _merge_toml(before: str, ours: str) -> str:
     try:
         document = tomlkit.parse(before)
     except TOMLKitError as exc:
-        raise ConfigError([f"the file is not TOML: {exc}"]) from exc
+        raise ConfigError([f"not TOML: {exc}"]) from exc
     _merge_table(cast(dict[str, Any], document), cast(dict[str, Any], tomlkit.parse(ours)))
     return tomlkit.dumps(document)
 

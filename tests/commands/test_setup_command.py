@@ -112,3 +112,36 @@ def test_toml_is_merged_with_its_comments(tmp_path):
 def test_an_editor_without_a_file_says_so(editor, capsys):
     assert setup(editor, "--write") == 2
     assert EDITORS[editor].title in capsys.readouterr().err
+
+
+def test_a_command_with_arguments_is_split_everywhere(capsys):
+    for editor, said in (
+        ("zed", '"args": [\n'),
+        ("acpx", '"argv": [\n'),
+        ("neovim", '{ command, "--model", "x" }'),
+        ("emacs", '("dsh-acp" "--model" "x")'),
+        ("toad", 'run_command."*" = "dsh-acp --model x"'),
+        ("obsidian", "Arguments: --model x\n"),
+    ):
+        assert cli.main(["setup", editor, "--command", "dsh-acp --model x"]) == 0
+        assert said in capsys.readouterr().out
+
+
+def test_each_copy_of_an_old_file_stays_and_no_value_of_a_person_is_shown(tmp_path, capsys):
+    path = tmp_path / "settings.json"
+    secrets = (
+        '  "agent_servers": {\n    "other": {"env": {"A": "sk-one"}},\n    "api_key": "sk-two"'
+    )
+    for number in range(3):
+        path.write_text(f'{{\n{secrets},\n  {" " * number}"x": 1\n}} }}\n', encoding="utf-8")
+        assert setup("zed", "--write", "--file", str(path)) == 0
+    assert len(list(tmp_path.glob("*.bak"))) == 3
+    out = capsys.readouterr().out
+    assert "sk-one" not in out and "sk-two" not in out and '"api_key": …' in out
+
+
+def test_a_file_that_is_not_understood_is_named_and_left(tmp_path, capsys):
+    path = tmp_path / "settings.json"
+    path.write_text("{ nonsense", encoding="utf-8")
+    assert setup("zed", "--write", "--file", str(path)) == 2
+    assert str(path) in capsys.readouterr().err and path.read_text("utf-8") == "{ nonsense"
