@@ -54,6 +54,12 @@ Options of serve:
 """
 
 
+_WAITING: Final = (
+    f"{PROGRAM}: waiting for an editor to speak on stdin (Ctrl-C ends it); "
+    f"to see it work here, try: {PROGRAM} demo, or {PROGRAM} --help\n"
+)
+
+
 class UsageError(DshError):
     """A command line that cannot be understood."""
 
@@ -101,6 +107,8 @@ def _dispatch(arguments: list[str]) -> int:
             if "-h" in rest or "--help" in rest:
                 return _write(f"usage: {PROGRAM} [serve] [options]\n\n{_HELP_SERVE}")
             flags = serve_flags(rest)
+            if _is_typed():
+                sys.stderr.write(_WAITING)
             from dsh_acp.acp.server import serve
 
             return serve(flags)
@@ -109,8 +117,10 @@ def _dispatch(arguments: list[str]) -> int:
 
             return _write(f"{PROGRAM} {__version__}\n")
         case "help" | "-h" | "--help":
-            if rest and rest[0] in COMMANDS:
-                return _dispatch([rest[0], "--help"])
+            if rest and not rest[0].startswith("-"):
+                if rest[0] not in COMMANDS:
+                    raise UsageError(_unknown("command", rest[0], list(COMMANDS)))
+                return _dispatch([*rest, "--help"])
             return _write(usage())
         case _ if name in COMMANDS:
             return _command(name)(rest)
@@ -149,6 +159,13 @@ def usage() -> str:
         f"More about a command: {PROGRAM} help COMMAND\n"
         f"First steps: {PROGRAM} demo, then {PROGRAM} login, then {PROGRAM} setup EDITOR\n"
     )
+
+
+def _is_typed() -> bool:
+    try:
+        return os.isatty(0)
+    except OSError:
+        return False
 
 
 def _command(name: str) -> Callable[[list[str]], int]:

@@ -39,12 +39,18 @@ def test_it_says_its_version(word, capsys):
     assert capsys.readouterr().out == f"dsh-acp {__version__}\n"
 
 
-@pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"], ["help", "nothing"]])
+@pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"]])
 def test_the_help_names_every_command(words, capsys):
     assert cli.main(words) == 0
     out = capsys.readouterr().out
     assert all(f"  {name} " in out for name in cli.COMMANDS)
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_the_help_of_a_command_within_a_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["help", "snapshot", "check"])
+    assert ended.value.code == 0 and "--level" in capsys.readouterr().out
 
 
 def test_the_help_of_serve_does_not_serve(capsys):
@@ -59,6 +65,7 @@ def test_the_help_of_serve_does_not_serve(capsys):
         (["--modle", "x"], "There is no option --modle. Did you mean --model?"),
         (["--model"], "--model needs a value"),
         (["serve", "--effort="], "--effort needs a value"),
+        (["help", "verson"], "There is no command verson. Did you mean version?"),
         (["serve", "now"], "There is no option now. Run: dsh-acp --help"),
     ],
 )
