@@ -327,7 +327,7 @@ class Projection:
 
     def _retry(self, retry: LlmRetry) -> list[Update]:
         count = f"{retry.retry}/{retry.max_retries}" if retry.max_retries else f"{retry.retry}"
-        delay = int(retry.delay_ms) if float(retry.delay_ms).is_integer() else retry.delay_ms
+        delay = round(retry.delay_ms)
         reason = retry.failure.message
         notice = Notice(
             "warning",

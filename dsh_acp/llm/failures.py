@@ -197,6 +197,11 @@ def _kind(code: str, status: int | None) -> str:
             return code
 
 
+def ended(text: str) -> str:
+    """`text` with a full stop, unless it has an end of its own."""
+    return text if text.endswith((".", "?", "!", "…")) else f"{text}."
+
+
 def sentence(place: Place, code: str, status: int | None, message: str) -> str:
     """What happened, the provider's own words, and what to do."""
     kind = _kind(code, status)
@@ -206,7 +211,7 @@ def sentence(place: Place, code: str, status: int | None, message: str) -> str:
         text += f" (HTTP {status})"
     if quoted := place.clean(message).rstrip("."):
         text += f": {quoted}"
-    return f"{text}. {advise(place, kind)}" if kind in ADVICE else f"{text}."
+    return f"{ended(text)} {advise(place, kind)}" if kind in ADVICE else ended(text)
 
 
 def from_response(
@@ -259,7 +264,7 @@ def from_page(place: Place, page: str, id: str | None = None) -> Failure:
 
 def from_transport(place: Place, code: str, what: str) -> Failure:
     """The failure when the connection could not be made or broke."""
-    text = f"{what.rstrip('.')}. {advise(place, code)}" if code in ADVICE else what
+    text = f"{ended(what)} {advise(place, code)}" if code in ADVICE else what
     return Failure(message=place.clean(text), code=code)
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from dsh_acp import jsontext
 
 _QUOTED_LIMIT: Final = 400
+_SHORTEST_KEY: Final = 8
 
 
 def is_loopback(url: str) -> bool:
@@ -42,7 +43,8 @@ class Place(Struct, frozen=True):
 
     def clean(self, text: str) -> str:
         """`text` from outside: one line, bounded, markup and keys taken out."""
-        if self.secret:
+        # A short one is no real key, but part of many a word.
+        if len(self.secret) >= _SHORTEST_KEY:
             text = text.replace(self.secret, "[key]")
         if "<" in text:
             text = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text)
