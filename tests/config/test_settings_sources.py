@@ -79,6 +79,13 @@ def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path):
     assert (every.model, every.effort, every.permission) == ("a/flag", "high", "ask")
 
 
+def test_the_local_model_is_offered_unless_the_environment_says_no(tmp_path):
+    assert config.load(environ=environ(tmp_path)).offers_local
+    assert not config.load(environ=environ(tmp_path, DSH_ACP_LOCAL="0")).offers_local
+    with pytest.raises(ConfigError, match="DSH_ACP_LOCAL: must be 0 or 1, not 'no'"):
+        config.load(environ=environ(tmp_path, DSH_ACP_LOCAL="no"))
+
+
 def test_a_whole_file_is_understood(tmp_path):
     write(
         tmp_path,
