@@ -24,8 +24,9 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from msgspec import Struct
 
 from dsh_acp import jsontext
+from dsh_acp.llm import fake_replies
 from dsh_acp.llm.fake_http import closed_within, read_request, reset_on_close, send_json
-from dsh_acp.llm.fake_replies import RANDOM, Entry, Reply, Wire, fields, reply
+from dsh_acp.llm.fake_replies import BEHAVIORS, RANDOM, Entry, Reply, Wire, fields, reply
 
 
 class Recorded(Struct, kw_only=True):
@@ -326,9 +327,25 @@ def _reset(connection: socket.socket, record: Recorded) -> bool:
 # ---------------------------------------------------------------- the program
 
 
+def _epilog() -> str:
+    import textwrap
+
+    def wrapped(words: Sequence[str]) -> str:
+        return textwrap.fill(", ".join(words), 78, initial_indent="  ", subsequent_indent="  ")
+
+    about = textwrap.indent((fake_replies.__doc__ or "").partition("\n\n")[2].strip(), "  ")
+    return (
+        f"Behaviours:\n{wrapped([*BEHAVIORS, 'random'])}\n\nEntries:\n{about}\n\n"
+        'Example: dsh-acp fake-llm --port 0 --behavior rate_limit --behavior \'{"text": "Hi."}\'\n'
+    )
+
+
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="dsh-acp fake-llm", description="A fake model provider that answers from a script."
+        prog="dsh-acp fake-llm",
+        description="A fake model provider that answers from a script.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--port", type=int, default=8000, help="0 chooses a free one")
     parser.add_argument("--script", type=Path, help="a JSON array of entries")

@@ -246,14 +246,25 @@ RANDOM: Final[Mapping[str, int]] = {
 """What the behaviour `random` chooses from, with weights."""
 
 
+FIELDS: Final = (
+    "behavior text reasoning tool_calls finish usage deltas chunk_size sse body json error "
+    "content_type status headers delay_ms chunk_delay_ms split burst hold_after end gzip when "
+    "repeat"
+).split()
+"""Everything that an entry may say."""
+
+
 def fields(entry: Entry) -> dict[str, Any]:
     """The fields of `entry` over those of its behaviour.
 
     Raises:
-        ValueError: there is no such behaviour.
+        ValueError: there is no such behaviour, or no such field.
     """
     if isinstance(entry, str):
         entry = {"behavior": entry}
+    for field in entry:
+        if field not in FIELDS:
+            raise ValueError(f"unknown field {field!r}; there are {', '.join(FIELDS)}")
     name = entry.get("behavior")
     if name is None or name == "random":
         return dict(entry)

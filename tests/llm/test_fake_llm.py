@@ -96,3 +96,12 @@ def test_random_behaviors_follow_the_seed() -> None:
 def test_a_wrong_command_line_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--behavior", "sing", "--port", "0"]) == 2
     assert "unknown behavior 'sing'" in capsys.readouterr().err
+
+
+def test_its_help_lists_behaviours_and_fields_and_others_are_refused_by_name(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert "partial_stall" in shown and "chunk_delay_ms" in shown
+    assert main(["--port", "0", "--behavior", '{"txet": "x"}']) == 2
+    assert "unknown field 'txet'" in capsys.readouterr().err
