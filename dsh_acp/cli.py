@@ -6,6 +6,7 @@ imported when it is asked for; its module brings its own argument parser.
 """
 
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 import os
 import sys
 from typing import Final, cast
@@ -73,6 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Whatever goes wrong ends as a sentence on stderr; only a bug shows a traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows another one in its place.
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
     try:
         return _dispatch(arguments)
     except ConfigError as exc:

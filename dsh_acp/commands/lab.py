@@ -107,11 +107,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="default: lab-ID.html")
     options = parser.parse_args(argv)
     path = logs.locate(Store(logs.settings(options).home), options.name)
-    html = page(logs.read_bytes(path))
+    data = logs.read_bytes(path)
+    if not data.lstrip().startswith(b"{"):
+        raise LogError(f"{path} is not a session log", code="CORRUPT")
+    html = page(data)
     target: Path = options.output or Path(f"lab-{path.parent.name}.html")
     try:
         target.write_text(html, encoding="utf-8")
     except OSError as exc:
         raise LogError(f"cannot write {target}: {exc.strerror or exc}", code="IO") from exc
     sys.stdout.write(f"{target}\n")
+    if sys.stdout.isatty():
+        sys.stdout.write("Open it in a browser; it needs no network.\n")
     return 0

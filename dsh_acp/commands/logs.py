@@ -4,10 +4,10 @@ import argparse
 import os
 from pathlib import Path
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from dsh_acp.config import Flags, Settings, load as load_settings
-from dsh_acp.errors import LogError
+from dsh_acp.errors import ConfigError, LogError
 from dsh_acp.log import paths
 from dsh_acp.log.load import LoadedLog, load, load_fixture
 from dsh_acp.log.store import Store
@@ -18,11 +18,19 @@ if TYPE_CHECKING:
 NAMED_HELP = "a session's id, the start of one, or the path of a log"
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        if message.endswith("required: ID|FILE"):
+            words = f"{self.prog.split()[-1]} needs {NAMED_HELP}"
+            raise ConfigError([f"{words}; dsh-acp sessions lists the sessions"])
+        super().error(message)
+
+
 def parser(
     name: str, description: str | None, named: str | None = "ID|FILE"
 ) -> argparse.ArgumentParser:
     """The parser of a command that reads logs."""
-    made = argparse.ArgumentParser(prog=f"dsh-acp {name}", description=description)
+    made = _Parser(prog=f"dsh-acp {name}", description=description)
     if named:
         made.add_argument("name", metavar=named, help=NAMED_HELP)
     made.add_argument("--home", metavar="DIRECTORY", help="where sessions are kept")
@@ -97,6 +105,8 @@ def read(path: Path) -> LoadedLog:
         LogError: it cannot be read, or is refused.
     """
     data = read_bytes(path)
+    if not data.lstrip().startswith(b"{"):
+        raise LogError(f"{path} is not a session log", code="CORRUPT")
     return load_fixture(data) if is_fixture(data) else load(data, path=path)
 
 

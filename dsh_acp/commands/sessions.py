@@ -1,6 +1,7 @@
 """`sessions`: what has been recorded, newest first."""
 
 from datetime import UTC, datetime
+import os
 from pathlib import Path
 import sys
 
@@ -28,12 +29,30 @@ def main(argv: list[str]) -> int:
     if not found:
         paper.line(f"No sessions under {store.root} yet.")
         return 0
+    # A script gets what it can use anywhere; a person wants to see the titles.
+    shown = _short([one.id for one in found]) if sys.stdout.isatty() else [one.id for one in found]
     rows = [
-        (one.id, _when(one.updated_at_ms), str(one.turns), one.title or "", one.cwd or "")
-        for one in found
+        (id, _when(one.updated_at_ms), str(one.turns), _title(one), _directory(one))
+        for id, one in zip(shown, found, strict=True)
     ]
     paper.table(("ID", "UPDATED", "TURNS", "TITLE", "DIRECTORY"), rows, right=(2,))
     return 0
+
+
+def _short(ids: list[str]) -> list[str]:
+    """The starts of the ids, as long as they must be to tell them apart, and at least 8."""
+    size = next((size for size in range(8, 64) if len({id[:size] for id in ids}) == len(ids)), None)
+    return [id[:size] for id in ids]
+
+
+def _title(one: SessionSummary) -> str:
+    title = one.title or ""
+    return f"fork · {title}" if one.parent and one.origin is None else title
+
+
+def _directory(one: SessionSummary) -> str:
+    directory, home = one.cwd or "", os.environ.get("HOME")
+    return f"~{directory[len(home) :]}" if home and directory.startswith(f"{home}/") else directory
 
 
 def _when(ms: int) -> str:

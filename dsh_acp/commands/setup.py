@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
         prog="dsh-acp setup",
         description="Print the configuration that makes an editor start this agent.",
     )
-    parser.add_argument("editor", choices=list(EDITORS))
+    parser.add_argument("editor", nargs="?", choices=list(EDITORS))
     parser.add_argument(
         "--write",
         action="store_true",
@@ -31,6 +31,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--file", type=Path, help="the file to write instead of the usual one")
     parser.add_argument("--command", help="how the editor starts the agent (default: this one)")
     options = parser.parse_args(argv)
+    if options.editor is None:
+        raise ConfigError([f"which editor? Run: dsh-acp setup {'|'.join(EDITORS)}"])
     editor = EDITORS[options.editor]
     command: str = options.command or own_command()
     path: Path | None = options.file or (editor.path(os.environ) if editor.path else None)

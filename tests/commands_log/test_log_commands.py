@@ -12,6 +12,7 @@ import zipfile
 import pytest
 from recording_loop import Clock, Recording, record
 
+from dsh_acp import cli
 from dsh_acp.commands import audit, export, fork, request, sessions, show
 from dsh_acp.commands.paper import Paper, printable
 from dsh_acp.config import Flags, load
@@ -386,3 +387,28 @@ def test_a_broken_configuration_does_not_hide_the_sessions(
     for command in ([sessions, "-n", "1"], [show, recorded.parent.name]):
         assert command[0].main([*command[1:], "--config", str(broken)]) == 0
         assert "warning: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["show"], ["audit"], ["lab"], ["request"]])
+def test_a_file_that_is_no_log_is_named(
+    command: list[str], home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "passwd"
+    other.write_text("root:x:0:0\n", encoding="utf-8")
+    assert cli.main([*command, str(other)]) == 1
+    said = capsys.readouterr()
+    assert "passwd" in said.out + said.err and "Traceback" not in said.err
+
+
+def test_a_command_that_needs_a_session_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["show"]) == 2
+    assert capsys.readouterr().err.startswith("dsh-acp: show needs a session's id")
+
+
+def test_a_fork_is_told_from_its_parent_in_the_list(
+    recorded: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fork.main([recorded.parent.name]) == 0
+    capsys.readouterr()
+    assert sessions.main([]) == 0
+    assert len([line for line in capsys.readouterr().out.splitlines() if "fork · " in line]) == 1
