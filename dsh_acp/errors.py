@@ -6,6 +6,7 @@ DshError                 code: a stable word for programs; str(): a sentence for
   LogError               the log cannot be read or written; never repaired by guessing
   InvariantError         a request that its log does not explain; it never leaves
   LlmError               the provider failed; `failure` is what the log records
+  LspError               a language server failed; the tool makes a ToolError of it
   McpError               an MCP server failed; the tool's border makes a ToolError of it
   ToolError              a tool says no; the model reads the sentence and the turn goes on
   PromptError            input that cannot become a prompt
@@ -81,6 +82,13 @@ class LlmError(DshError):
         self.status: Final = status
         self.retry_after_ms: Final = retry_after_ms
         self.request_id: Final = request_id
+
+
+class LspError(DshError):
+    """A language server that cannot be used, as a clause about it.
+
+    Codes: `NOT_STARTED`, `ENDED`, `TIMEOUT`, `MALFORMED`, `REFUSED`, `UNSUPPORTED`.
+    """
 
 
 class McpError(DshError):

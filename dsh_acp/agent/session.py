@@ -44,6 +44,7 @@ from dsh_acp.agent.usage import UsageFold
 from dsh_acp.config import Preset
 from dsh_acp.errors import DshError, LogError, PromptError
 from dsh_acp.llm.provider import Price
+from dsh_acp.log.collector import collector_paused
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import Message
 from dsh_acp.tools.skills import Shelf
@@ -85,7 +86,8 @@ class Session:
         self.commands: Final = Commands(
             self.log, options.cwd, Builtin(self).all(), self.parts.shelf
         )
-        self.parts.folds.catch_up()
+        with collector_paused():
+            self.parts.folds.catch_up()
 
     def _assemble(self, services: Services, options: SessionOptions) -> Parts:
         folds = Folds(self.log)
@@ -371,5 +373,9 @@ class Session:
             from dsh_acp.tools import jobs
 
             await jobs.stop_all(self.parts.tool_state)
+        if "language" in self.parts.tool_state:
+            from dsh_acp.tools import language_desk
+
+            await language_desk.release(self.parts.tool_state)
         self.log.on_pending = None
         self.log.close()

@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from dsh_acp import jsontext
 from dsh_acp.errors import ToolError
 from dsh_acp.tools.argument_rules import Arguments, filled, list_as_text, positive, rule, said
+from dsh_acp.tools.language_arguments import Lsp
 from dsh_acp.tools.talk_arguments import (
     AskUserQuestion,
     ExitPlanMode,
@@ -307,6 +308,7 @@ MODELS: Final[Mapping[str, type[Arguments]]] = MappingProxyType(
         "job_kill": JobKill,
         "job_list": JobList,
         "job_output": JobOutput,
+        "lsp": Lsp,
         "read": Read,
         "read_image": ReadImage,
         "skill": LoadSkill,

@@ -262,6 +262,32 @@ def _glob(args: Arguments, cwd: str) -> Card:
     return Card(title=title, kind="search", raw_input=args["pattern"])
 
 
+_ASKED: Final[Mapping[str, str]] = {
+    "goToDefinition": "Find the definition at",
+    "findReferences": "Find the references of",
+    "goToImplementation": "Find the implementations of",
+    "hover": "Look up",
+    "documentSymbol": "List the symbols of",
+    "workspaceSymbol": "Find symbols like",
+    "diagnostics": "Check",
+}
+
+
+def _lsp(args: Arguments, cwd: str) -> Card:
+    operation, path = text(args, "operation"), text(args, "file_path")
+    line, character = count(args, "line"), count(args, "character")
+    asked = _ASKED.get(operation)
+    if asked is None:
+        raise Odd
+    subject = short(path, cwd)
+    if operation == "workspaceSymbol":
+        subject = text_or(args, "query", "")
+    elif line is not None and operation not in ("documentSymbol", "diagnostics"):
+        subject += f":{line}" + (f":{character}" if character is not None else "")
+    where = Location(full_path(path, cwd), line)
+    return Card(title=f"{asked} {subject}", kind="search", locations=(where,))
+
+
 def _todo(args: Arguments, cwd: str) -> Card:
     if not isinstance(args.get("todos"), list):
         raise Odd
@@ -334,6 +360,7 @@ CALLS: Final[Mapping[str, CallCard]] = {
     "job_kill": _job("Kill background task {}", "execute"),
     "job_list": _job("List background tasks", "read"),
     "job_output": _job("Read output from background task {}", "read"),
+    "lsp": _lsp,
     "read": _read,
     "read_image": _read_image,
     "skill": _skill,

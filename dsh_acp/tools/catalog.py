@@ -8,6 +8,7 @@ from dsh_acp.tools.confine import Confinement
 from dsh_acp.tools.delegation import Subagent, SubagentFork
 from dsh_acp.tools.files import Edit, Read, Write
 from dsh_acp.tools.jobs import JobKill, JobList, JobOutput
+from dsh_acp.tools.language import Lsp
 from dsh_acp.tools.search import Glob, Grep
 from dsh_acp.tools.shell import Bash
 from dsh_acp.tools.skills import LoadSkill
@@ -19,9 +20,10 @@ from dsh_acp.tools.web import WebFetch, WebSearch
 
 def builtin(settings: Settings) -> dict[str, Tool]:
     """Every tool of this package by name, in the order in which a request lists them."""
+    confinement = Confinement(settings)
     tools: list[Builtin] = [
         AskUserQuestion(),
-        Bash(settings.bash_timeout_ms, Confinement(settings)),
+        Bash(settings.bash_timeout_ms, confinement),
         Edit(),
         ExitPlanMode(),
         Glob(),
@@ -29,6 +31,7 @@ def builtin(settings: Settings) -> dict[str, Tool]:
         JobKill(),
         JobList(),
         JobOutput(),
+        Lsp(settings, confinement),
         Read(),
         LoadSkill(settings.config_dir),
         Subagent(),

@@ -15,11 +15,10 @@ there with a second name outside is changed under both names.
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 import os
 from pathlib import Path
 import sys
-import tempfile
 from typing import Final
 
 from dsh_acp.config import SandboxChoice, Settings
@@ -33,9 +32,14 @@ class Confinement:
         self._choice: Final = settings.sandbox
         self._network: Final = settings.sandbox_network
         self._protected: Final = (settings.home, settings.config_dir)
-        folders = temporary_folders() if temporary is None else temporary
-        more = [os.path.expanduser(path) for path in settings.sandbox_writable]  # noqa: PTH111
-        self._beside: Final = tuple(dict.fromkeys(map(os.path.realpath, (*folders, *more))))
+        self._temporary: Final = temporary
+        self._more: Final = settings.sandbox_writable
+
+    @cached_property
+    def _beside(self) -> tuple[str, ...]:
+        folders = temporary_folders() if self._temporary is None else self._temporary
+        more = [os.path.expanduser(path) for path in self._more]  # noqa: PTH111 - texts
+        return tuple(dict.fromkeys(map(os.path.realpath, (*folders, *more))))
 
     @property
     def means(self) -> Means | None:
@@ -63,7 +67,7 @@ class Confinement:
 
 def temporary_folders() -> tuple[str, ...]:
     """Where programs put temporary files."""
-    found = [os.environ.get("TMPDIR", ""), tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"]
+    found = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp", "/dev/shm"]
     return tuple(path for path in dict.fromkeys(found) if path and Path(path).is_dir())
 
 

@@ -30,10 +30,6 @@ _BEFORE: Final = re.compile(
 )
 _OTHER: Final = re.compile(r"\b(?:kill|ptrace|nice|chown|mount|sudo)\b")
 _ABSOLUTE: Final = re.compile(r"(?<![\w.])/[^\s:'\"’,;)\]]+")
-_ESCALATE: Final = (
-    "[sandbox: escalation available — retry this exact command once with sandbox_permissions "
-    "(the narrowest wider mode that suffices) + justification; the approval prompt asks the user]"
-)
 _LOOKED_AT: Final = 200
 _LONGEST: Final = 2000
 
@@ -53,12 +49,6 @@ def find(
         elif not network:
             found["network"] = None
     return tuple(kind for kind in ("file", "network") if kind in found)
-
-
-def told(denied: Sequence[str]) -> list[str]:
-    """The lines that tell the model of `denied`, and how it may ask for more."""
-    lines = [f"[sandbox: {kind} access denied under workspace-write mode]" for kind in denied]
-    return [*lines, _ESCALATE] if lines else []
 
 
 def _complaints(output: Sequence[bytes]) -> Iterator[str]:

@@ -110,7 +110,8 @@ class Write(Builtin):
             else []
         )
         done = "Created file" if current is None else "Updated file"
-        return text_outcome(reading.envelope(path, "file", done), {"diffs": diffs})
+        text = reading.envelope(path, "file", done) + await _remarks(path, ctx)
+        return text_outcome(text, {"diffs": diffs})
 
     async def preview(self, args: "arguments.Write", ctx: ToolContext) -> tuple[FileDiff, ...]:
         """The change against what is there now; nothing for a call that would fail."""
@@ -154,7 +155,8 @@ class Edit(Builtin):
             text = f"The file {path} has been updated. All occurrences were successfully replaced."
         else:
             text = f"The file {path} has been updated successfully."
-        return text_outcome(f"{text} ({note}.)" if note else text, {"diffs": diffs})
+        text = f"{text} ({note}.)" if note else text
+        return text_outcome(text + await _remarks(path, ctx), {"diffs": diffs})
 
     async def preview(self, args: "arguments.Edit", ctx: ToolContext) -> tuple[FileDiff, ...]:
         """The change against what is there now; nothing for a call that would fail."""
@@ -327,6 +329,12 @@ async def store(path: str, data: bytes, current: FileRead | None, ctx: ToolConte
         stored = await ctx.world.read(path, EDITED_BYTES)
     observations(ctx).record(path, stored.version)
     return stored
+
+
+async def _remarks(path: str, ctx: ToolContext) -> str:
+    """What language servers that run already say of the change; see `language_desk.Desk`."""
+    desk = ctx.state.get("language")
+    return "" if desk is None else await desk.remarks(path, ctx)
 
 
 def allowed(path: str, ctx: ToolContext) -> str | None:

@@ -16,9 +16,10 @@ from anyio import CancelScope, from_thread, lowlevel, to_thread
 
 from dsh_acp.errors import ToolError
 from dsh_acp.messages import Message, Text
-from dsh_acp.tools import confine_denials, process
+from dsh_acp.tools import process
 from dsh_acp.tools.builtin import Builtin, text_outcome
 from dsh_acp.tools.output import KEPT_BYTES, Tail, decode, from_boundary, readable, to_boundary
+from dsh_acp.tools.sandbox import told
 from dsh_acp.tools.tool import Outcome, ToolContext
 from dsh_acp.tools.world import BASH
 
@@ -159,7 +160,7 @@ class Job:
     def _tell_denials(self) -> None:
         if self._sandbox is not None:
             denied = self._sandbox.denied((self._tail.kept,), self.cwd)
-            if lines := confine_denials.told(denied):
+            if lines := told(denied):
                 with self._guard:
                     self._unread += "\n".join(("", *lines)).encode()
 

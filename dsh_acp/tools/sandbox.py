@@ -1,18 +1,22 @@
 """What holds a command, as tools and worlds pass it on; `confine` says where one comes from."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from msgspec import Struct
-
-from dsh_acp.tools import confine_denials
-from dsh_acp.tools.confine_denials import Denial
 
 if TYPE_CHECKING:
     import subprocess
 
+    from dsh_acp.tools.confine_denials import Denial
+
 Launch: TypeAlias = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
 """Starts a command line."""
+
+_ESCALATE: Final = (
+    "[sandbox: escalation available — retry this exact command once with sandbox_permissions "
+    "(the narrowest wider mode that suffices) + justification; the approval prompt asks the user]"
+)
 
 
 class Sandbox(Struct, frozen=True):
@@ -32,8 +36,10 @@ class Sandbox(Struct, frozen=True):
         """
         return self.means.start(argv, cwd, launch, self.writable, network=self.network)
 
-    def denied(self, output: Sequence[bytes], cwd: str) -> tuple[Denial, ...]:
+    def denied(self, output: Sequence[bytes], cwd: str) -> "tuple[Denial, ...]":
         """What a command was refused, by the streams that it left; see `confine_denials`."""
+        from dsh_acp.tools import confine_denials
+
         return confine_denials.find(output, cwd, self.writable, network=self.network)
 
 
@@ -59,3 +65,9 @@ class Means(Protocol):
     ) -> "subprocess.Popen[bytes]":
         """See `Sandbox.start`."""
         ...
+
+
+def told(denied: Sequence[str]) -> list[str]:
+    """The lines that tell the model of `denied`, and how it may ask for more."""
+    lines = [f"[sandbox: {kind} access denied under workspace-write mode]" for kind in denied]
+    return [*lines, _ESCALATE] if lines else []

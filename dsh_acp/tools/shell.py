@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING, Final
 
 from dsh_acp.messages import ToolSchema
-from dsh_acp.tools import confine_denials, schemas
+from dsh_acp.tools import schemas
 from dsh_acp.tools.builtin import Builtin, absolute, resolved, text_outcome
 from dsh_acp.tools.confine import Confinement
 from dsh_acp.tools.files import escalation
 from dsh_acp.tools.intents import danger, scope_of
 from dsh_acp.tools.output import decode, readable, to_boundary
+from dsh_acp.tools.sandbox import told
 from dsh_acp.tools.tool import CommandEnd, Intent, Outcome, ToolContext
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def render(ended: CommandEnd, timeout_ms: int) -> str:
     markers: list[str] = []
     if ended.left_behind:
         markers.append(_LEFT)
-    markers += confine_denials.told(ended.denied)
+    markers += told(ended.denied)
     if ended.timed_out:
         markers.append(f"[timed out after {timeout_ms}ms]")
     if ended.signal is not None:
