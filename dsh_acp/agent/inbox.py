@@ -48,10 +48,11 @@ class PendingFold:
         ):
             raise _corrupt(event)
         after = [*items[: splice.start], *splice.inserted, *items[splice.start + removed :]]
-        others = self.lists["next-step" if splice.target == "next-turn" else "next-turn"]
-        ids = [message.id for message in (*after, *others)]
-        if splice.inserted and len(set(ids)) != len(ids):
-            raise _corrupt(event)
+        if splice.inserted:
+            others = self.lists["next-step" if splice.target == "next-turn" else "next-turn"]
+            ids = [message.id for message in (*after, *others)]
+            if len(set(ids)) != len(ids):
+                raise _corrupt(event)
         items[:] = after
 
     @property

@@ -5,7 +5,7 @@ before any of them changes.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice
 from typing import Final, cast
 
@@ -172,33 +172,42 @@ class History:
         else:
             self.commit(entry, self.plan(entry))
 
-    def admit_all(self, entries: Iterable[Entry], check: Callable[[Entry], None]) -> None:
-        """`admit` each of `entries`, after `check` has looked at it; chunks need no look.
+    def admit_all(
+        self, entries: Iterable[Entry], check: Callable[[Entry], None], plain: Container[str]
+    ) -> None:
+        """`admit` each of `entries`, after `check` has looked at it.
+
+        Events of the `plain` types need no look, and change nothing but the order of things.
 
         Raises:
             LogError, InvariantError: as `admit` and `check`; what came before was taken in.
         """
         relations, seq = self._relations, self.seq
-        add, begin = self._entries.append, self._starts.append
+        add, begin, rules = self._entries.append, self._starts.append, RULES.get
         for entry in entries:
-            # More than half of a log is chunks of the open step, and this is all they are asked.
+            kind = entry.type
             if (
-                entry.type == _CHUNK
-                and isinstance(entry, Event)
-                and entry.seq == seq
-                and entry.placement is UNSET
-                and entry.sources is UNSET
-                and entry.line.find(relations.mark, 0, WITHIN) > 0
+                kind not in plain
+                or isinstance(entry, ChunkRow)
+                or entry.seq != seq
+                or entry.placement is not UNSET
+                or entry.sources is not UNSET
             ):
-                add(entry)
-                begin(seq)
-                seq += 1
+                check(entry)
+                self.admit(entry)
+                seq = self.seq
                 continue
-            self.seq = seq
-            check(entry)
-            self.admit(entry)
-            seq = self.seq
-        self.seq = seq
+            # More than half of a log is chunks of the open step: one look at their line is enough.
+            if kind != _CHUNK or entry.line.find(relations.mark, 0, WITHIN) < 0:
+                rule = rules(kind)
+                if rule is not None:
+                    try:
+                        rule(relations, entry)
+                    except msgspec.ValidationError as exc:
+                        raise _shapeless(entry, exc) from None
+            add(entry)
+            begin(seq)
+            self.seq = seq = seq + 1
 
     def plan(self, event: Event) -> Span | None:
         """Check `event`; the place that it takes on the surface, for `commit`.

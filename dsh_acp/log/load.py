@@ -17,7 +17,7 @@ from dsh_acp import jsontext
 from dsh_acp.errors import InvariantError, LogError
 from dsh_acp.log import migration, repair
 from dsh_acp.log.envelope import PAYLOADS, Event, bare_event
-from dsh_acp.log.history import History
+from dsh_acp.log.history import FOLDED_TYPES, History
 from dsh_acp.log.packed import (
     ROW_TYPES,
     STARTS,
@@ -192,6 +192,7 @@ _CHECKED: Final = frozenset(
     {"user/message", "assistant/message", "tool/result", "request/header", "turn/end"}
 )
 _QUIET: Final = (frozenset(PAYLOADS) | ROW_TYPES) - _CHECKED
+_PLAIN: Final = frozenset(PAYLOADS) - _CHECKED - FOLDED_TYPES
 
 
 def _fold(log: LoadedLog, session_id: str, entries: list[Entry]) -> None:
@@ -200,7 +201,7 @@ def _fold(log: LoadedLog, session_id: str, entries: list[Entry]) -> None:
             _check(session_id, cast(Event, entry))
 
     try:
-        log.admit_all(entries, check)
+        log.admit_all(entries, check, _PLAIN)
     except LogError as exc:
         if exc.code != "INVALID_EVENT":
             raise

@@ -12,6 +12,7 @@ from typing import Final
 from dsh_acp.errors import LogError
 from dsh_acp.log import paths
 from dsh_acp.log.catalog import NOTABLE_TYPES, Catalog, SessionSummary, Tracker
+from dsh_acp.log.collector import collector_paused
 from dsh_acp.log.envelope import Event
 from dsh_acp.log.load import LoadedLog, load
 from dsh_acp.log.logfile import LogFile, disk_error
@@ -116,7 +117,8 @@ class Store:
                 raise
             return self._open_in_memory(id, path, str(exc))
         try:
-            loaded = load(file.read(), expected_id=id, path=path)
+            with collector_paused():
+                loaded = load(file.read(), expected_id=id, path=path)
             if loaded.torn:
                 _cut(file, loaded)
             log = SessionLog(loaded.header, file, clock=self._clock)
