@@ -218,6 +218,15 @@ def copy_tree(tree: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tree)
 
 
+def check(folder: str, jobs: int, *more: str) -> tuple[bool, str]:
+    """Run the check in a tree: whether it is green, and else what it said first."""
+    argv = [sys.executable, "-m", "dsh_acp", "snapshot", "check", "-x", "-j", str(jobs), *more]
+    env = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    return done.returncode == 0, lines[0] if lines else done.stderr.strip()[-200:]
+
+
 def try_fault(fault: Fault, jobs: int) -> tuple[str, float]:
     """The first line that noticed the fault, or "" when nothing did; and the seconds it took."""
     started = time.monotonic()
@@ -229,17 +238,11 @@ def try_fault(fault: Fault, jobs: int) -> tuple[str, float]:
         except LookupError as exc:
             sys.stderr.write(f"{fault.name}: {exc}\n")
             return "", 0
-        argv = [sys.executable, "-m", "dsh_acp", "snapshot", "check", "-x", "-j", str(jobs)]
-        env = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
         for part in (["-k", fault.near], []):
-            done = subprocess.run(
-                [*argv, *part], cwd=folder, env=env, capture_output=True, encoding="utf-8"
-            )
-            if done.returncode:
-                break
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
-    noticed = lines[0] if lines else done.stderr.strip()[-200:]
-    return (noticed or "exit code") if done.returncode else "", time.monotonic() - started
+            is_green, words = check(folder, jobs, *part)
+            if not is_green:
+                return words or "exit code", time.monotonic() - started
+    return "", time.monotonic() - started
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -251,6 +254,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     chosen = [fault for fault in FAULTS if options.k in fault.name]
     survivors: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        copy_tree(Path(folder))
+        is_green, words = check(folder, options.j)
+    if not is_green:
+        sys.stderr.write(f"without any fault the check is not green: {words}\n")
+        return 2
     with ThreadPoolExecutor(options.p) as pool:
         results = pool.map(lambda fault: try_fault(fault, options.j), chosen)
         for fault, (noticed, seconds) in zip(chosen, results, strict=True):
