@@ -7,11 +7,13 @@ can check it against the world afterwards.
 from collections.abc import Iterator, Mapping
 import difflib
 import os
+import re
 import sys
 from typing import Any, Final, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -41,6 +43,7 @@ class View:
         self._interactive = interactive
         self._pace = pace_s
         self._flowing = ""
+        self._words = _Words(console.width)
         self._shown: set[tuple[str, str]] = set()
 
     async def update(self, update: Json) -> None:
@@ -87,13 +90,15 @@ class View:
     def line(self, mark: str, style: str, text: str) -> None:
         """One marked line."""
         self._break()
-        self._console.print(Text.assemble((f"{mark} ", style), text), soft_wrap=True)
+        self._console.print(Text.assemble((f"{mark} ", style), text))
 
     # ---------------------------------------------------------------- pieces
 
     def _break(self) -> None:
         if self._flowing:
-            self._console.print()
+            self._console.print(
+                Text(self._words.rest(), style=_STYLES[self._flowing]), soft_wrap=True
+            )
             self._flowing = ""
 
     async def _stream(self, kind: str, piece: str) -> None:
@@ -102,7 +107,8 @@ class View:
             self._console.print()
             self._flowing = kind
         self.pieces[kind].append(piece)
-        self._console.print(Text(piece, style=_STYLES[kind]), end="", soft_wrap=True)
+        text = self._words.add(piece)
+        self._console.print(Text(text, style=_STYLES[kind]), end="", soft_wrap=True)
         if self._pace:
             await anyio.sleep(self._pace)
 
@@ -149,6 +155,38 @@ class View:
                 return ""
             if chosen := keys.get(answer.strip().lower()[:1]):
                 return chosen
+
+
+class _Words:
+    """Breaks a stream of pieces between words; a word is held back until it is whole."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._column = 0
+        self._word = ""
+
+    def add(self, piece: str) -> str:
+        """What can be shown now."""
+        *whole, self._word = re.split(r"(\s)", self._word + piece)
+        return "".join(map(self._place, whole))
+
+    def rest(self) -> str:
+        """What was held back; the next piece begins a line."""
+        text = self._place(self._word)
+        self._word, self._column = "", 0
+        return text
+
+    def _place(self, part: str) -> str:
+        if part == "\n":
+            self._column = 0
+            return part
+        size = cell_len(part)
+        if self._column + size <= self._width:
+            self._column += size
+            return part
+        # A space at the end of a line is the end of the line.
+        self._column = 0 if part.isspace() else size
+        return "\n" if part.isspace() else f"\n{part}"
 
 
 async def _typed(prompt: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 import os
 from pathlib import Path
+import re
 import shlex
 import sys
 import time
@@ -229,6 +230,12 @@ def _new(arguments: argparse.Namespace) -> int:
     from dsh_acp.snapshot.template import create
 
     folder = arguments.folder / arguments.name
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", arguments.name):
+        sys.stderr.write(
+            f"dsh-acp snapshot: {arguments.name!r} is no name of a scenario; "
+            "use letters, digits, hyphens, dots and underscores\n"
+        )
+        return 2
     if folder.exists():
         sys.stderr.write(f"dsh-acp snapshot: {folder} exists already\n")
         return 1

@@ -116,3 +116,13 @@ async def test_updates_of_odd_shape_are_passed_over():
     await view.update({"sessionUpdate": "plan", "entries": None})
     await view.update(call(content="no list", title=None))
     assert "x" in out.getvalue()
+
+
+async def test_a_stream_breaks_between_words():
+    view, out = viewed()
+    words = " ".join(["incomprehensible"] * 20)
+    for start in range(0, len(words), 5):
+        await view.update(text("agent_message_chunk", words[start : start + 5]))
+    view.heading("next")
+    lines = out.getvalue().strip().splitlines()[:-2]
+    assert max(map(len, lines)) <= 60 and " ".join(lines).split() == words.split()
