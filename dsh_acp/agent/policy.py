@@ -45,7 +45,10 @@ KNOBS: Final[Mapping[Preset, Knobs]] = {
 DESCRIPTIONS: Final[Mapping[Preset, str]] = {
     "plan": "Read and search only; nothing is changed until you leave plan mode.",
     "ask": "Ask before every change and every command.",
-    "workspace-write": "Change files in the workspace without asking; ask for the rest.",
+    "workspace-write": (
+        "Change files in the workspace, and run commands that the system confines to it, without "
+        "asking; ask for the rest."
+    ),
     "full-access": "Everything runs without asking.",
 }
 
