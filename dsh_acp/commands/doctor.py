@@ -72,6 +72,7 @@ def examine(model: str | None = None, timeout_s: float | None = 5) -> Iterator[F
         yield from _model(settings, timeout_s)
     yield _state(settings)
     yield _confinement(settings)
+    yield _language_servers(settings)
     yield from _editors()
 
 
@@ -244,6 +245,16 @@ def _confinement(settings: Settings) -> Finding:
         fix = "On Linux, a kernel with Landlock or bubblewrap (bwrap) on the PATH does."
     asked = "under workspace-write each command is asked about and then runs with your rights"
     return Finding("confinement", "note", f"{detail}; {asked}", fix)
+
+
+def _language_servers(settings: Settings) -> Finding:
+    from dsh_acp.lsp.servers import Servers
+
+    found = [each.known.name for each in Servers(settings.lsp_servers).installed()]
+    if found:
+        return Finding("language servers", "ok", ", ".join(found))
+    fix = "Install one for your language, such as basedpyright or gopls, or name it in [lsp.NAME]."
+    return Finding("language servers", "note", "none is installed; code is searched as text", fix)
 
 
 def _editors() -> Iterator[Finding]:
