@@ -21,7 +21,8 @@ from dsh_acp.acp.host import Host
 from dsh_acp.acp.opening import Opening, Place, place
 from dsh_acp.acp.world import CURRENT_CALL
 from dsh_acp.agent.hooks import ToolUse
-from dsh_acp.errors import LlmError, LogError
+from dsh_acp.errors import ConfigError, LlmError, LogError
+from dsh_acp.llm.dialects import AUTO
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import Message
 from dsh_acp.tools.tool import Outcome
@@ -99,6 +100,7 @@ class Sessions:
 
         Raises:
             RpcError: `-32000`, a key is missing; the message says how to give one.
+            ConfigError: the configured effort is not one that the model is known to have.
         """
         try:
             provider, model = self.host.resolve(self.host.settings.model)
@@ -107,6 +109,10 @@ class Sessions:
                 raise
             sign_in = handshake.auth_methods(self.client)
             raise auth_required(exc.message, sign_in) from exc
+        known, effort = provider.model(model).efforts, self.host.settings.effort
+        if effort and known and effort not in known and effort not in AUTO:
+            text = f"effort: {provider.name}/{model} has {', '.join(known)}, not {effort!r}"
+            raise ConfigError([text])
         return provider.name, model
 
     # ------------------------------------------------------------ opening
@@ -206,6 +212,10 @@ class Sessions:
             complain(remark)
             notes.append(conversation.voice.note("warning", "Hooks", remark))
         conversation.remarks = ()
+        why = conversation.session.log.degraded or self.host.store.memory_only
+        if is_new and why:
+            text = f"This session is kept in memory only, and is lost at the end: {why}"
+            notes.append(conversation.voice.note("warning", "The session is not saved", text))
         notes += _drifts(conversation)
         announce(conversation, b"".join(notes))
         if is_new:

@@ -157,7 +157,7 @@ def test_nothing_heavy_is_imported_before_initialize_is_answered() -> None:
 
 
 def test_no_key_is_a_question_of_signing_in(started: Any) -> None:
-    agent = started(DSH_ACP_MODEL="", OPENAI_API_KEY="", TERM="dumb")
+    agent = started(DSH_ACP_MODEL="", OPENAI_API_KEY="", OPENAI_BASE_URL="", TERM="dumb")
     agent.send(INIT)
     methods = agent.receive()["result"]["authMethods"]
     assert [method.get("type", "agent") for method in methods] == ["agent"]
@@ -228,10 +228,21 @@ def test_a_running_command_dies_with_the_process(started: Any, home: Path) -> No
         os.kill(pid, 0)
 
 
+def test_an_effort_that_the_model_does_not_have_is_refused_with_those_it_has(started: Any) -> None:
+    model = "deepseek/deepseek-v4-flash"
+    agent = started(DSH_ACP_MODEL=model, DEEPSEEK_API_KEY="k", DSH_ACP_EFFORT="silly")
+    agent.send(INIT)
+    agent.response(0)
+    frame = agent.call(1, "session/new", cwd=str(agent.home), mcpServers=[])
+    assert "not 'silly'" in frame["error"]["message"]
+
+
 def test_a_read_only_home_still_serves(started: Any, home: Path) -> None:
     with FakeLlm(["success"]) as fake:
         agent = started(url=fake.url, DSH_ACP_HOME="/proc/nowhere")
         session = agent.open()
+        told = str(agent.receive()) + str(agent.receive())
+        assert "kept in memory only" in told
         prompt = [{"type": "text", "text": "hi"}]
         result = agent.call(2, "session/prompt", sessionId=session, prompt=prompt)
         assert result["result"] == {"stopReason": "end_turn"}
