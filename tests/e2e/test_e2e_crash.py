@@ -23,7 +23,7 @@ from dsh_acp.llm.fake import FakeLlm, Recorded
 
 Start = Callable[..., Agent]
 
-KILLS = int(os.environ.get("DSH_ACP_TEST_KILLS", "60"))
+KILLS = int(os.environ.get("DSH_ACP_TEST_KILLS", "20"))
 LIVES = 10
 LOST_S = 0.1
 """What the editor saw so shortly before the kill may be gone."""
