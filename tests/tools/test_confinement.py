@@ -6,13 +6,15 @@ from pathlib import Path
 import shutil
 import socket
 import sys
+import threading
 
 import anyio
 import pytest
 from workbench import Workbench, is_gone, pid_in, until
 
 from dsh_acp.config import Settings
-from dsh_acp.tools import confine, process
+from dsh_acp.errors import ToolError
+from dsh_acp.tools import confine, disk, process
 from dsh_acp.tools.confine import Confinement
 from dsh_acp.tools.sandbox import Sandbox
 from dsh_acp.tools.tool import CommandEnd
@@ -405,3 +407,52 @@ def test_programs_of_the_table_are_here() -> None:
     missing = [name for name in ("git", "tar", "setsid", "unshare") if not shutil.which(name)]
     if missing:
         pytest.skip(f"without {', '.join(missing)} some escapes prove nothing")
+
+
+# ---------------------------------------------------------------- files, which we write ourselves
+
+
+def test_a_write_goes_where_it_was_allowed_however_symlinks_are_swapped(tmp_path: Path) -> None:
+    allowed, outside, door = tmp_path / "allowed", tmp_path / "outside", tmp_path / "door"
+    allowed.mkdir()
+    outside.mkdir()
+    door.symlink_to(allowed)
+    over = threading.Event()
+
+    def swap() -> None:
+        other = tmp_path / "other"
+        while not over.is_set():
+            for target in (outside, allowed):
+                other.symlink_to(target)
+                other.replace(door)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    written = refused = 0
+    try:
+        for number in range(300):
+            name = f"f{number}"
+            try:
+                disk.write_file(str(door / name), b"x", None, str(allowed / name))
+                written += 1
+            except ToolError as exc:
+                assert exc.code == "FS_STALE_VERSION"
+                refused += 1
+    finally:
+        over.set()
+        swapper.join()
+    assert os.listdir(outside) == []
+    assert written == len(os.listdir(allowed))
+    assert written and refused
+
+
+def test_a_file_that_became_a_symlink_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    victim, file = tmp_path / "victim", tmp_path / "file"
+    victim.write_text("same")
+    file.write_text("same")
+    version = disk.digest_file(str(file))
+    file.unlink()
+    file.symlink_to(victim)
+    with pytest.raises(ToolError, match="when this was allowed, and now leads to"):
+        disk.write_file(str(file), b"bad", version, str(file))
+    assert victim.read_text() == "same"
