@@ -225,3 +225,9 @@ def test_an_address_on_this_machine_is_known(url: str, local: bool) -> None:
 )
 def test_the_path_goes_before_the_query(base: str, whole: str) -> None:
     assert join(base, "/chat/completions") == whole
+
+
+def test_a_sentence_that_asks_gets_no_second_end_and_a_short_key_is_no_key() -> None:
+    place = Place("here", "http://127.0.0.1:9/v1", "m", secret="x")
+    shown = from_transport(place, "TRANSPORT", "exhausted. Is the server running?").message
+    assert shown.startswith("exhausted. Is the server running? Check the network")
