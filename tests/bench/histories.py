@@ -29,7 +29,7 @@ def _warm(lab: Lab, home: Path) -> Iterator[Agent]:
     with lab.agent("real", home=home) as agent:
         agent.initialize()
         agent.new_session()
-        time.sleep(0.3)
+        time.sleep(1)
         agent.updates.clear()
         yield agent
 
