@@ -35,13 +35,16 @@ class Editor(Struct, frozen=True, kw_only=True):
 
 
 def words(command: str) -> list[str]:
-    """The program and arguments of `command`; a path with spaces that exists is one word."""
+    """The program and arguments of `command`; a path with spaces in it is one word."""
     if sys.platform == "win32" or Path(command).exists() or not any(map(str.isspace, command)):
         return [command]
     try:
-        return shlex.split(command) or [command]
+        program, *arguments = shlex.split(command)
     except ValueError:
         return [command]
+    if "/" in program and not Path(program).exists():
+        return [command]
+    return [program, *arguments]
 
 
 def entry(editor: str, command: str) -> dict[str, Any]:

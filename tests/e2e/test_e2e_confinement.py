@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator
 import json
+import os
 from pathlib import Path
+import pwd
 import shutil
 import sys
 import time
@@ -19,9 +21,14 @@ UNRULY = Path(__file__).parents[1] / "lsp" / "unruly_server.py"
 
 @pytest.fixture
 def outside() -> Iterator[Path]:
-    """A folder that is no folder for temporary files."""
-    folder = PROJECT / ".cache" / "outside"
-    shutil.rmtree(folder, ignore_errors=True)
+    """A folder that is no folder for temporary files, wherever this project lies."""
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    for place in (PROJECT / ".cache", home / ".cache"):
+        if not any(place.is_relative_to(folder) for folder in confine.temporary_folders()):
+            break
+    else:
+        pytest.skip("project and home lie where temporary files go, which is writable")
+    folder = place / f"outside-{os.getpid()}"
     folder.mkdir(parents=True)
     yield folder
     shutil.rmtree(folder)
@@ -59,8 +66,8 @@ def test_a_command_is_held_to_the_workspace_and_an_escalation_is_asked_about(
     assert "It must go there." in json.dumps(asked)
     kinds = [option["kind"] for option in asked["params"]["options"]]
     assert kinds == ["allow_once", "reject_once"]
-    assert (work / "here").read_text() == "a\n"
-    assert (outside / "there").read_text() == "b\n"
+    assert (work / "here").read_text(encoding="utf-8") == "a\n"
+    assert (outside / "there").read_text(encoding="utf-8") == "b\n"
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
@@ -69,11 +76,12 @@ def test_language_servers_end_with_the_agent(
 ) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    (work / "one.x").write_text("first\n")
+    (work / "one.x").write_text("first\n", encoding="utf-8")
     config = tmp_path / "config.toml"
     config.write_text(
         f'[lsp.unruly]\ncommand = "{sys.executable}"\n'
-        f'args = ["{UNRULY}", "ignores the end"]\nlanguages = {{ ".x" = "x" }}\n'
+        f'args = ["{UNRULY}", "ignores the end"]\nlanguages = {{ ".x" = "x" }}\n',
+        encoding="utf-8",
     )
     question = {"operation": "hover", "file_path": "one.x", "line": 1, "character": 1}
     fake.use(script({"tool_calls": [tool("c1", "lsp", **question)]}))
@@ -81,7 +89,7 @@ def test_language_servers_end_with_the_agent(
     agent.initialize()
     agent.prompt(agent.new(work))
     assert answers(fake) == ['{"jsonrpc": "2.0"}']
-    pid = int((work / "notes").read_text().split()[1])
+    pid = int((work / "notes").read_text(encoding="utf-8").split()[1])
     assert Path(f"/proc/{pid}").exists()
     getattr(agent, end)()
     until = time.monotonic() + 10

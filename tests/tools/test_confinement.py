@@ -448,11 +448,11 @@ def test_a_write_goes_where_it_was_allowed_however_symlinks_are_swapped(tmp_path
 
 def test_a_file_that_became_a_symlink_is_replaced_and_not_followed(tmp_path: Path) -> None:
     victim, file = tmp_path / "victim", tmp_path / "file"
-    victim.write_text("same")
-    file.write_text("same")
+    victim.write_text("same", encoding="utf-8")
+    file.write_text("same", encoding="utf-8")
     version = disk.digest_file(str(file))
     file.unlink()
     file.symlink_to(victim)
     with pytest.raises(ToolError, match="when this was allowed, and now leads to"):
         disk.write_file(str(file), b"bad", version, str(file))
-    assert victim.read_text() == "same"
+    assert victim.read_text(encoding="utf-8") == "same"
