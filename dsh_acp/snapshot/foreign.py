@@ -51,7 +51,9 @@ _MARKS: Final = {
     b"Full formatted result stored at": "their composition keeps only 800 bytes of output",
     b"Instructions from: ": "compares the wording of workspace instructions",
 }
-_HOOKS: Final = ("hooks.json", "codex-hooks.json")
+_CONFIG: Final = "project_hooks = true\n"
+"""They take the hooks of a project as they are."""
+
 _COMPOSED: Final = frozenset(
     ("permission/preset", "sandbox/mode", "approval/policy", "session/title", "request/context")
 )
@@ -93,7 +95,7 @@ class _Adapted(Scenario):
     def input(self) -> Input:  # pyright: ignore[reportIncompatibleVariableOverride]
         script = Input.decode(self.path("input.json").read_bytes())
         preset = "workspace-write" if script.permission_answers else "full-access"
-        return msgspec.structs.replace(script, agent=Agent(permission=preset))
+        return msgspec.structs.replace(script, agent=Agent(permission=preset, config=_CONFIG))
 
 
 def _missing(scenario: Scenario) -> str:
@@ -104,8 +106,6 @@ def _missing(scenario: Scenario) -> str:
         if isinstance(step, WaitForTitleAfterTurnEnd):
             return "scripts the answer to a title request, which a recording has no place for"
     known = catalog.builtin(load(environ={}))
-    if any(scenario.path(WORKSPACE).joinpath(name).exists() for name in _HOOKS):
-        return "needs command hooks"
     text = b"\n".join(line for log in scenario.logs for line in log)
     text += jsontext.encode(scenario.overrides.get(0))
     for name, reason in _NEEDS.items():
@@ -132,7 +132,7 @@ def _said(frames: Iterable[Json]) -> Iterator[bytes]:
         content = update.get("content")
         if update.get("sessionUpdate") == "agent_message_chunk" and isinstance(content, dict):
             piece = str(cast(Json, content).get("text", ""))
-            text += "" if piece.startswith("\n\n[") else piece
+            text += "" if _is_notice(piece, str(update.get("messageId", ""))) else piece
         result = frame.get("result")
         if isinstance(result, dict) and "stopReason" in result:
             stop = _STOPS.get(str(result["stopReason"]), str(result["stopReason"]))  # pyright: ignore[reportUnknownArgumentType]
@@ -141,6 +141,11 @@ def _said(frames: Iterable[Json]) -> Iterator[bytes]:
         elif "error" in frame:
             yield jsontext.encode({"said": text, "error": True})
             text = ""
+
+
+def _is_notice(piece: str, message_id: str) -> bool:
+    """Whether a bridge says this of itself: theirs in brackets, ours under a message id of its own."""
+    return piece.startswith("\n\n[") or "-8fff-" in message_id
 
 
 _STOPS: Final = {"max_tokens": "end_turn", "refusal": "end_turn"}
@@ -200,8 +205,11 @@ def _derived(lines: Sequence[bytes]) -> Json:
 
 
 def _logs(scenario: Scenario, found: Bench, player: Player) -> list[Difference]:
+    """The differences of the logs; where no model was asked, theirs keep only the header."""
     logs = harvest(found.state, player.met)
     differences: list[Difference] = []
+    if len(scenario.logs) == 1 and len(scenario.logs[0]) == 1:
+        return differences
     for number, expected in enumerate(scenario.logs):
         ours = logs[number].lines if number < len(logs) else []
         table = Normaliser(str(found.cwd), str(found.home), player.met)
@@ -230,6 +238,8 @@ def _essence(events: Iterable[Json], table: Normaliser) -> list[bytes]:
             data = {key: value for key, value in data.items() if key != "meta"}
         elif kind == "llm/retry":
             data = {**data, "delayMs": 0, "policyKey": "", "maxRetries": 0}
+        elif kind == "hook/result":
+            data = {**data, "durationMs": 0}
         kept: Json = {"type": kind, "data": _alike(data)}
         if "surfaceOp" in event:
             kept["surfaceOp"] = "append" if event["surfaceOp"] == "append" else "replace"
