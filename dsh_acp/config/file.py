@@ -50,6 +50,8 @@ class ProviderTable(_Table):
     idle_timeout_s: Seconds | None = None
     connect_timeout_s: Seconds | None = None
     max_retries: Annotated[int, Field(ge=0)] | None = None
+    retry_delay_s: Seconds | None = None
+    retry_delay_max_s: Seconds | None = None
 
 
 class McpServerTable(_Table):

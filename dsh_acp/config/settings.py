@@ -54,6 +54,9 @@ class ProviderSettings(Struct, frozen=True, kw_only=True):
     idle_timeout_s: float = 120.0
     connect_timeout_s: float = 15.0
     max_retries: int = 5
+    retry_delay_s: float = 0.5
+    """The wait before the first retry; each further one waits twice as long."""
+    retry_delay_max_s: float = 10.0
 
 
 class McpServerSettings(Struct, frozen=True, kw_only=True):

@@ -300,6 +300,8 @@ def _over(provider: ProviderSettings, table: "ProviderTable") -> ProviderSetting
             "idle_timeout_s",
             "connect_timeout_s",
             "max_retries",
+            "retry_delay_s",
+            "retry_delay_max_s",
         )
         if (value := getattr(table, name)) is not None
     }

@@ -18,7 +18,8 @@ from dsh_acp.llm.images import Images
 from dsh_acp.llm.models import Models, listed
 from dsh_acp.llm.openai import prepared
 from dsh_acp.llm.place import join
-from dsh_acp.llm.provider import Body, ModelInfo, PreparedCall, RetryPolicy
+from dsh_acp.llm.provider import Body, ModelInfo, PreparedCall
+from dsh_acp.llm.retry import policy_of
 from dsh_acp.messages import CallConfig, Chunk, Request
 
 BASE_URL: Final = "https://api.anthropic.com"
@@ -32,7 +33,7 @@ class AnthropicProvider:
 
     def __init__(self, settings: ProviderSettings, images: Images | None = None) -> None:
         self.name = settings.name
-        self.retry = RetryPolicy(max_retries=settings.max_retries)
+        self.retry = policy_of(settings)
         self.endpoint = Endpoint(settings, BASE_URL, KEY_ENV)
         self._models = Models(settings, "anthropic", EFFORTS)
         self._bodies: Bodies[AnthropicKey] = Bodies(

@@ -21,7 +21,8 @@ from dsh_acp.llm.endpoint import Endpoint, failure_of
 from dsh_acp.llm.images import Images
 from dsh_acp.llm.models import Models, listed
 from dsh_acp.llm.place import join
-from dsh_acp.llm.provider import Body, ModelInfo, PreparedCall, RetryPolicy
+from dsh_acp.llm.provider import Body, ModelInfo, PreparedCall
+from dsh_acp.llm.retry import policy_of
 from dsh_acp.messages import CallConfig, Chunk, Request
 
 PATH = "/chat/completions"
@@ -58,7 +59,7 @@ class ChatProvider:
         self, settings: ProviderSettings, dialect: Dialect, images: Images | None = None
     ) -> None:
         self.name = settings.name
-        self.retry = RetryPolicy(max_retries=settings.max_retries)
+        self.retry = policy_of(settings)
         self.endpoint = Endpoint(settings, dialect.base_url, dialect.key_env)
         self._dialect = dialect
         self._models = Models(

@@ -8,10 +8,20 @@ import math
 from typing import Final
 
 from dsh_acp import jsontext
+from dsh_acp.config import ProviderSettings
 from dsh_acp.llm.provider import RetryPolicy
 from dsh_acp.messages import Failure
 
 PATIENCE_MS: Final = 120_000
+
+
+def policy_of(settings: ProviderSettings) -> RetryPolicy:
+    """The policy that `settings` ask for."""
+    return RetryPolicy(
+        max_retries=settings.max_retries,
+        initial_delay_ms=settings.retry_delay_s * 1000,
+        max_delay_ms=settings.retry_delay_max_s * 1000,
+    )
 
 
 def next_delay(

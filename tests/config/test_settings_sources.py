@@ -99,6 +99,8 @@ def test_a_whole_file_is_understood(tmp_path):
 
         [providers.deepseek]
         max_retries = 0
+        retry_delay_s = 0.25
+        retry_delay_max_s = 4
         idle_timeout_s = 30
 
         [providers.here]
@@ -128,6 +130,7 @@ def test_a_whole_file_is_understood(tmp_path):
     assert (settings.compact_threshold, settings.instructions) == (0.5, "Be brief.")
     deepseek, here = settings.providers["deepseek"], settings.providers["here"]
     assert (deepseek.max_retries, deepseek.idle_timeout_s) == (0, 30)
+    assert (deepseek.retry_delay_s, deepseek.retry_delay_max_s) == (0.25, 4)
     assert deepseek.base_url == "https://api.deepseek.com"
     assert (here.base_url, here.context_window) == ("http://127.0.0.1:8080/v1", 32768)
     assert here.api_key is None and here.api_key_env is None

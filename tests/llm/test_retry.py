@@ -6,8 +6,9 @@ from hypothesis import given, strategies as st
 from msgspec import UNSET
 import pytest
 
+from dsh_acp.config import ProviderSettings
 from dsh_acp.llm.provider import RetryPolicy
-from dsh_acp.llm.retry import PATIENCE_MS, next_delay, policy_key
+from dsh_acp.llm.retry import PATIENCE_MS, next_delay, policy_key, policy_of
 from dsh_acp.messages import Failure
 
 POLICY = RetryPolicy()
@@ -56,6 +57,13 @@ def test_no_delay_is_longer_than_the_policy_says(used: int, rand: float, jitter:
     policy = RetryPolicy(max_retries=10_000, jitter=jitter)
     delay = next_delay(policy, failure("SERVER"), used, rand)
     assert delay is not None and 0 <= delay <= policy.max_delay_ms <= PATIENCE_MS
+
+
+def test_a_policy_is_as_it_is_configured() -> None:
+    assert policy_of(ProviderSettings(name="p")) == POLICY
+    settings = ProviderSettings(name="p", max_retries=9, retry_delay_s=0.01, retry_delay_max_s=0.02)
+    delays = [next_delay(policy_of(settings), failure("SERVER"), n, 0.5) for n in (0, 1, 8, 9)]
+    assert delays == [10, 20, 20, None]
 
 
 def test_the_key_of_a_policy_is_that_of_the_log() -> None:
