@@ -22,7 +22,7 @@ from dsh_acp.snapshot.normalise import Normaliser
 from dsh_acp.snapshot.play import Player
 from dsh_acp.snapshot.rows import unpack
 from dsh_acp.snapshot.runner import Options, Result
-from dsh_acp.snapshot.scenario import STDOUT, WORKSPACE, Scenario, log_name
+from dsh_acp.snapshot.scenario import STDOUT, Scenario, log_name
 from dsh_acp.snapshot.script import Agent, Input
 from dsh_acp.snapshot.steps import (
     NewSessionExpectError,
@@ -144,7 +144,7 @@ def _said(frames: Iterable[Json]) -> Iterator[bytes]:
 
 
 def _is_notice(piece: str, message_id: str) -> bool:
-    """Whether a bridge says this of itself: theirs in brackets, ours under a message id of its own."""
+    """Whether a bridge says this of itself: theirs in brackets, ours by the id of the message."""
     return piece.startswith("\n\n[") or "-8fff-" in message_id
 
 
