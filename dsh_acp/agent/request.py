@@ -5,6 +5,8 @@ The proof compares the finished request with what independent code reads from th
 when the two differ, nothing leaves.
 """
 
+from typing import Final
+
 from msgspec import Struct
 
 from dsh_acp.agent import hooks
@@ -18,6 +20,9 @@ from dsh_acp.log.audit import Auditor
 from dsh_acp.log.payloads import RequestContext, RequestDigest, RequestHeader
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import UNSET, CallConfig, EpochHeader, Message, Raw, Request, ToolSchema
+
+OF_VISION: Final = frozenset({"read_image"})
+"""The tools whose results only a model that takes images can use."""
 
 
 class Prepared(Struct, frozen=True):
@@ -39,6 +44,8 @@ class Requests:
         self._options = options
         self._hooks = chain
         self._auditor: Auditor | None = None
+        self._all_tools: tuple[ToolSchema, ...] = ()
+        self._blind_tools: tuple[ToolSchema, ...] = ()
 
     async def build(
         self, turn: int, step: int, system: str, tools: tuple[ToolSchema, ...]
@@ -52,6 +59,8 @@ class Requests:
         config = await self._config(turn, step)
         provider = self._provider(config)
         call = provider.prepare(config)
+        if not provider.model(call.config.model).vision:
+            tools = self._without_vision(tools)
         framing = await self._framing(turn, step, system, messages)
         header = _header(call, system, tools, framing)
         self._record(header, call)
@@ -72,6 +81,13 @@ class Requests:
 
         proposal = Proposal(self._live, turn, step, seed)
         return await hooks.through(self._hooks.request_config, proposal, default)
+
+    def _without_vision(self, tools: tuple[ToolSchema, ...]) -> tuple[ToolSchema, ...]:
+        # The same tuple each time: what is unchanged is not encoded again.
+        if tools is not self._all_tools:
+            self._all_tools = tools
+            self._blind_tools = tuple(tool for tool in tools if tool.name not in OF_VISION)
+        return self._blind_tools
 
     def _provider(self, config: CallConfig) -> Provider:
         if not config.provider or not config.model:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from dsh_acp.errors import ToolError
+from dsh_acp.errors import PromptError, ToolError
 from dsh_acp.messages import Image, ImageRef, Text
 from dsh_acp.tools import disk
 from dsh_acp.tools.builtin import Builtin, absolute, resolved
@@ -40,8 +40,17 @@ def media_type(data: bytes) -> str | None:
     return None
 
 
+async def nowhere(data: bytes, media_type: str, name: str) -> ImageRef:
+    """Keeps nothing.
+
+    Raises:
+        ToolError: always.
+    """
+    raise ToolError(f'cannot show "{name}": images are not kept here', code="UNSUPPORTED_CONTENT")
+
+
 class ReadImage(Builtin):
-    """Offered only with a model that takes images, and where there is a store for them."""
+    """For models that take images; requests to others leave it out."""
 
     name = "read_image"
     is_concurrent = True
@@ -64,7 +73,10 @@ class ReadImage(Builtin):
         kind = media_type(found.data)
         if kind is None:
             raise _refused(path, "its content is not a PNG, JPEG, WebP or GIF image")
-        image = await self._put(found.data, kind, name)
+        try:
+            image = await self._put(found.data, kind, name)
+        except PromptError as exc:
+            raise _refused(path, "its content is damaged") from exc
         size = f"{image.width}x{image.height} px, {image.bytes} bytes"
         text = f"{image.media_type} image, {size}"
         if isinstance(image.original_dimensions, dict):

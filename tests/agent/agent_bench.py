@@ -93,6 +93,7 @@ class Model:
         self.bodies: list[bytes] = []
         self.window = window
         self.max_output: int | None = None
+        self.seeing: set[str] = set()
         self.closed = 0
         self.refuse_over: int | None = None
 
@@ -102,6 +103,7 @@ class Model:
             name=model,
             context_window=self.window,
             max_output=self.max_output,
+            vision=model in self.seeing,
             efforts=("low", "high"),
             price=Price(1.0, 2.0, 0.5),
         )

@@ -230,3 +230,18 @@ async def test_the_snapshot_is_sent_again_only_when_it_changed(bench: Bench) -> 
         assert len(snapshots) == 2
         names = [section["name"] for section in snapshots[0].source["sections"]]
         assert names == ["workspace", "permissions:policy"]
+
+
+async def test_only_a_model_that_sees_is_offered_to_look_at_images(bench: Bench) -> None:
+    bench.tool("read_image")
+    bench.tool("look")
+    bench.model.seeing = {"two"}
+    bench.say(text("one"), text("two"))
+    async with bench.running() as session:
+        await bench.prompt(session)
+        session.select("model", "fake/two")
+        await bench.prompt(session)
+    offered = [
+        [tool.name for tool in request.header.tools or ()] for request in bench.model.requests
+    ]
+    assert offered == [["look"], ["look", "read_image"]]

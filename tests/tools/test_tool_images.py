@@ -5,10 +5,10 @@ import struct
 import pytest
 from workbench import Workbench
 
-from dsh_acp.errors import ToolError
+from dsh_acp.errors import PromptError, ToolError
 from dsh_acp.messages import Image, ImageRef, Text
 from dsh_acp.tools.arguments import ReadImage as Arguments
-from dsh_acp.tools.images import ReadImage, media_type
+from dsh_acp.tools.images import ReadImage, media_type, nowhere
 
 PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 3, 2)
 
@@ -46,6 +46,17 @@ async def test_what_is_no_image_is_refused(
         bench.put(name, data)
     with pytest.raises(ToolError, match=reason):
         await ReadImage(put).run(Arguments(file_path=name), bench)
+
+
+async def test_an_image_that_cannot_be_kept_is_refused(bench: Workbench) -> None:
+    async def damaged(data: bytes, kind: str, name: str) -> ImageRef:
+        raise PromptError("no size in it", code="UNSUPPORTED_CONTENT")
+
+    bench.put("a.png", PNG)
+    with pytest.raises(ToolError, match="its content is damaged"):
+        await ReadImage(damaged).run(Arguments(file_path="a.png"), bench)
+    with pytest.raises(ToolError, match="images are not kept here"):
+        await ReadImage(nowhere).run(Arguments(file_path="a.png"), bench)
 
 
 def test_images_are_told_by_their_first_bytes() -> None:
