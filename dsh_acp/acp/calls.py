@@ -18,6 +18,7 @@ from dsh_acp.acp.updates import CallChanged, CallShown, Status, Update
 from dsh_acp.log.events import Event
 from dsh_acp.log.payloads import ErrorInfo, ToolCallEvent, ToolResultEvent
 from dsh_acp.messages import Block, ToolResult, text_of
+from dsh_acp.tools.legible import one_line
 from dsh_acp.tools.tool import Card, Kind, ToolSet
 
 _log = logging.getLogger(__name__)
@@ -126,7 +127,7 @@ class Calls:
         if not id or not name or last - since < _SLOW_CALL_MS or (known and known.is_arriving):
             return []
         call = self._admit(id, name, "")
-        return [CallShown(call.call_id, name, Card(title=name, kind=self._kind(name)))]
+        return [CallShown(call.call_id, name, Card(title=one_line(name), kind=self._kind(name)))]
 
     def record(self, event: ToolCallEvent) -> list[Update]:
         """The call is recorded; it runs next, or is asked about."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 from dsh_acp import jsontext
 from dsh_acp.mcp import naming
 from dsh_acp.messages import Text
+from dsh_acp.tools.legible import one_line
 from dsh_acp.tools.tool import Card, FileDiff, Location
 
 SHOWN: Final = 65_536
@@ -27,7 +28,7 @@ def fallback_card(name: str, arguments: str) -> Card:
         from dsh_acp.tools.remote import call_card
 
         return call_card(name, arguments)
-    return Card(title=name or "Tool call", kind="other", raw_input=parsed(arguments))
+    return Card(title=one_line(name) or "Tool call", kind="other", raw_input=parsed(arguments))
 
 
 def parsed(arguments: str) -> Any:

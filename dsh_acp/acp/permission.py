@@ -18,6 +18,7 @@ from dsh_acp.acp.codec import Asking
 from dsh_acp.agent.services import Decision, PermissionQuestion
 from dsh_acp.errors import ToolError
 from dsh_acp.messages import Text
+from dsh_acp.tools.legible import block, legible, one_line
 from dsh_acp.tools.tool import Card
 from dsh_acp.wire.frames import RpcError
 
@@ -95,7 +96,7 @@ class EditorAsker:
             card=card,
             plain_card=replace(question.card, diffs=card.diffs),
             title=card.title or question.tool,
-            description=question.reason,
+            description=legible(question.reason) if question.reason else None,
             command=command,
             cwd=question.intent.cwd if command is not None else None,
             options=options,
@@ -206,14 +207,14 @@ def _full_card(question: PermissionQuestion) -> Card:
     texts: list[str] = [block.text for block in card.content or () if isinstance(block, Text)]
     command = question.intent.command
     if command is not None and (command != card.title or "\n" in command):
-        texts.insert(0, f"```sh\n{command}\n```")
+        texts.insert(0, block(command, "sh"))
     if command is not None and question.intent.cwd:
-        texts.append(f"In {question.intent.cwd}")
+        texts.append(f"In {one_line(question.intent.cwd)}")
     if question.reason:
         texts.append(question.reason)
     return replace(
         card,
-        content=tuple(Text(text) for text in texts),
+        content=tuple(Text(legible(text)) for text in texts),
         diffs=question.diffs or card.diffs,
     )
 
@@ -222,7 +223,7 @@ def _label(choice: Decision, question: PermissionQuestion) -> str:
     scope = question.scope
     if len(scope) > 60:
         scope = f"{scope[:59]}…"
-    what = f"`{scope}`" if scope else question.tool
+    what = f"`{one_line(scope)}`" if scope else question.tool
     match choice:
         case "allow_once":
             return "Allow once"

@@ -127,8 +127,18 @@ class RemoteTools:
         for name, item in offered.items():
             # The same object as long as the tool is the same: what is made of it is kept.
             if name not in self._tools or self._shown.get(name) != item.tool:
+                if name in self._shown and self._shown[name] != item.tool:
+                    self._forget(name)
                 self._tools[name] = Remote(name, item.tool, item.connection, self._keep)
         self._shown = {name: item.tool for name, item in offered.items()}
+
+    def _forget(self, name: str) -> None:
+        """A server has changed what a tool is; "always" was said of another one."""
+        parts = self._session.parts
+        parts.folds.catch_up()
+        for key in [key for key in parts.policy.grants if key.tool == name]:
+            if parts.policy.grants[key] == "allow":
+                parts.gate.revoke(key)
 
     async def _keep(self, data: bytes, media_type: str, name: str) -> ImageRef:
         return await to_thread.run_sync(self._attachments.put, data, media_type, name)

@@ -131,7 +131,7 @@ def auth_methods(client: Client) -> list[dict[str, Any]]:
         found[0]["_meta"] = {
             "terminal-auth": {
                 "command": sys.executable,
-                "args": ["-m", "dsh_acp", LOGIN_FLAG],
+                "args": ["-P", "-m", "dsh_acp", LOGIN_FLAG],
                 "label": "dsh-acp login",
             }
         }

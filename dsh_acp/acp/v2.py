@@ -33,6 +33,7 @@ from dsh_acp.acp.updates import (
     Used,
 )
 from dsh_acp.messages import ImageRef
+from dsh_acp.tools.legible import one_line
 from dsh_acp.tools.tool import Card, TerminalView
 from dsh_acp.wire import frames
 
@@ -253,12 +254,31 @@ class Codec:
             return b""
         view = card.terminal if card is not None else None
         update: dict[str, Any] = {}
+        remarks = b""
         if view is not None and view.output and not 0 < len(shown) < _STREAMED:
             data = cards.bounded(view.output).encode("utf-8", "replace")
             update["output"] = {"data": _base64(data)}
+        elif view is not None and shown:
+            remarks = self._remarks(id, view.output or "", shown)
         update["exitStatus"] = {} if view is None else _exit_status(view)
         update["capabilities"] = {}
-        return self._terminal(id, update)
+        return remarks + self._terminal(id, update)
+
+    def _remarks(self, id: str, output: str, shown: bytearray) -> bytes:
+        """What is said of a command below its output, such as that its time was up."""
+        found: list[str] = []
+        for line in reversed(output.split("\n")):
+            if not (line.startswith("[") and line.endswith("]")) or line.encode() in shown:
+                break
+            found.insert(0, line)
+        if not found:
+            return b""
+        start = "" if shown.endswith(b"\n") else "\n"
+        text = start + "\n".join(found) + "\n"
+        data = _base64(text.encode("utf-8", "replace"))
+        return self.frame(
+            {"sessionUpdate": "terminal_output_chunk", "terminalId": id, "data": data}
+        )
 
     def _job_started(self, job: JobStarted) -> bytes:
         terminal = {"command": job.command, "cwd": job.cwd, "capabilities": _CANCELLABLE}
@@ -287,7 +307,7 @@ class Codec:
         params: dict[str, Any] = {"sessionId": self._session_id}
         if asking.command is not None and asking.cwd is not None:
             first, _, more = asking.command.strip().partition("\n")
-            params["title"] = f"Run {first or 'a command'}{' …' if more else ''}"
+            params["title"] = f"Run {one_line(first) or 'a command'}{' …' if more else ''}"
             subject: dict[str, Any] = {
                 "type": "command",
                 "command": asking.command,

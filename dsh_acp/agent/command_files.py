@@ -11,7 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from dsh_acp.tools import frontmatter
+from dsh_acp.agent import instructions
+from dsh_acp.tools import disk, frontmatter
 
 FOLDERS: Final = (".agents/commands", ".claude/commands")
 _MAX_BYTES: Final = 64 * 1024
@@ -56,7 +57,7 @@ def _words(args: str) -> list[str]:
 def load(cwd: str) -> dict[str, CommandFile]:
     """The commands of the project at `cwd`; the first folder that has a name wins.
 
-    Files that cannot be read, or whose names are no command names, are left out.
+    Files that cannot be read, lie elsewhere, or whose names are no command names, are left out.
     """
     found: dict[str, CommandFile] = {}
     for folder in FOLDERS:
@@ -69,8 +70,9 @@ def load(cwd: str) -> dict[str, CommandFile]:
             if name in found or not _NAME.fullmatch(name):
                 continue
             try:
-                with path.open("rb") as file:
-                    text = file.read(_MAX_BYTES).decode("utf-8", "replace")
+                if not instructions.is_inside(cwd, f"{folder}/{path.name}"):
+                    continue
+                text = disk.beginning(path, _MAX_BYTES)[:_MAX_BYTES].decode("utf-8", "replace")
             except OSError:
                 continue
             if command := parse(name, text):

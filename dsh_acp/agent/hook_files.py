@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from msgspec import Struct
 
 from dsh_acp import jsontext
+from dsh_acp.tools import disk
 
 Dialect: TypeAlias = Literal["claude-code", "codex"]
 
@@ -87,8 +88,7 @@ def load(config_dir: Path, cwd: str, *, trust_project: bool) -> HookFiles:
 
 def _read(path: Path, dialect: Dialect, problems: list[str]) -> Iterator[Handler]:
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES)
+        data = disk.beginning(path, _MAX_BYTES)
     except OSError:
         return
     try:

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 from msgspec import Struct
 
 from dsh_acp.messages import Message, Text
+from dsh_acp.tools import disk
 
 MAX_BYTES: Final = 64 * 1024
 NAMES: Final = ("AGENTS.md", "CLAUDE.md")
@@ -38,11 +39,16 @@ class Instructions(Struct, frozen=True):
 
 
 def load(cwd: str) -> Instructions | None:
-    """The instruction file of the project at `cwd`; `None` when there is none with text in it."""
+    """The instruction file of the project at `cwd`; `None` when there is none with text in it.
+
+    Symlinks count as long as they stay in the project: a file elsewhere is not the project's to
+    show, and would reach the model unasked.
+    """
     for name in NAMES:
         try:
-            with Path(cwd, name).open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
+            if not is_inside(cwd, name):
+                continue
+            data = disk.beginning(Path(cwd, name), MAX_BYTES)
         except OSError:
             continue
         text = data[:MAX_BYTES].decode("utf-8", "ignore" if len(data) > MAX_BYTES else "replace")
@@ -54,6 +60,35 @@ def load(cwd: str) -> Instructions | None:
         digest = hashlib.sha256(text.encode()).hexdigest()[:40]
         return Instructions(name, text, digest)
     return None
+
+
+def is_inside(cwd: str, name: str) -> bool:
+    """Whether a file of the project really lies in it."""
+    root = os.path.realpath(cwd)
+    return os.path.realpath(f"{root}{os.sep}{name}").startswith(root.rstrip(os.sep) + os.sep)
+
+
+class Project:
+    """The instruction file of one project, read again only when it may have changed."""
+
+    def __init__(self, cwd: str) -> None:
+        self._cwd: Final = cwd
+        self._state: tuple[tuple[int, ...] | None, ...] | None = None
+        self._found: Instructions | None = None
+
+    def current(self) -> Instructions | None:
+        """As `load`; costs a look at the folder when nothing has changed."""
+        state = tuple(_identity(os.path.join(self._cwd, name)) for name in NAMES)  # noqa: PTH118
+        if state != self._state:
+            self._state, self._found = state, load(self._cwd)
+        return self._found
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    try:
+        return disk.identity(os.stat(path))  # noqa: PTH116 - cheaper
+    except (OSError, ValueError):
+        return None
 
 
 def owed(found: Instructions | None, seen: "Mapping[str, str] | None") -> Message | None:
@@ -96,8 +131,10 @@ def on_the_way(root: str, path: str, seen: Mapping[str, str]) -> list[Message]:
         return []
     for depth in range(1, len(folders) + 1):
         folder = "/".join(folders[:depth])
+        if not is_inside(root, folder):
+            break
         found = load(f"{root}/{folder}")
-        if found is None or not Path(root, folder, found.path).resolve().is_relative_to(root):
+        if found is None:
             continue
         name = f"{folder}/{found.path}"
         if seen.get(name) == found.digest:

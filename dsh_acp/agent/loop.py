@@ -92,7 +92,7 @@ class Loop:
         self._repetition = Repetition()
         self._calls = Calls(parts, self._repetition)
         self._prompt = SystemPrompt(parts.services.settings.instructions)
-        self._instructions_told = -1
+        self._instructions = instructions.Project(parts.options.cwd)
 
     async def turn(self, activity: Activity) -> bool:
         """Run one turn; `True` when input is pending and the next may follow at once.
@@ -188,14 +188,16 @@ class Loop:
             sandbox=sandbox,
             is_subagent=parts.log.header.origin == SUBAGENT,
         )
-        owed = [surroundings.project(around, parts.seen.snapshot)]
-        if self._instructions_told != parts.seen.lost_instructions:
-            owed.append(instructions.owed(instructions.load(options.cwd), parts.seen.instructions))
-            self._instructions_told = parts.seen.lost_instructions
+        owed = [
+            surroundings.project(around, parts.seen.snapshot),
+            instructions.owed(self._instructions.current(), parts.seen.instructions),
+        ]
         if "skill" in parts.services.tools:
             found = parts.shelf.skills()
             owed.append(skill_catalogue.owed(found, parts.seen.skills))
-            owed += skill_catalogue.invoked(claimed, found)
+            # A subagent's prompt is a model's: it names no skill that only people may load.
+            if parts.log.header.origin != SUBAGENT:
+                owed += skill_catalogue.invoked(claimed, found)
         return [message for message in owed if message is not None]
 
     # ------------------------------------------------------------ a step

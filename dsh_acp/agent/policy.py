@@ -237,7 +237,7 @@ def rule(
     if intent.effect == "none" or sandbox == "danger-full-access" or grant == "allow":
         return _ALLOW
     outside = next((path for path in intent.paths if not is_inside(path, roots)), None)
-    if intent.effect == "read" and outside is None:
+    if intent.effect == "read" and outside is None and intent.reason is None:
         return _ALLOW
     # What is more than it seems (hooks of version control, a file with other names, a command that
     # deletes) is asked about even where the workspace may be written.

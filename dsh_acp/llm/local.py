@@ -144,7 +144,8 @@ class LocalProvider:
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
         self._home.mkdir(parents=True, exist_ok=True)
-        words = [sys.executable, "-m", "dsh_acp.llm.local_server"]
+        # Not from the working directory, which is a project's: its modules would shadow ours.
+        words = [sys.executable, "-P", "-m", "dsh_acp.llm.local_server"]
         environment = {
             name: value
             for name, value in os.environ.items()

@@ -11,8 +11,11 @@ import os
 import re
 from typing import Any, Final, TypeAlias, cast
 
+from msgspec.structs import replace
+
 from dsh_acp import jsontext
 from dsh_acp.messages import Block, Text, text_of
+from dsh_acp.tools.legible import legible, one_line
 from dsh_acp.tools.tool import Card, FileDiff, Kind, Location, TerminalView
 
 Arguments: TypeAlias = Mapping[str, Any]
@@ -38,7 +41,7 @@ def parsed(arguments: str) -> Any:
 
 def fallback(name: str, arguments: str) -> Card:
     """The card of a tool that has none of its own."""
-    return Card(title=name, kind="other", raw_input=parsed(arguments))
+    return Card(title=one_line(name), kind="other", raw_input=parsed(arguments))
 
 
 def call_card(name: str, arguments: str, cwd: str) -> Card:
@@ -48,7 +51,7 @@ def call_card(name: str, arguments: str, cwd: str) -> Card:
     if make is None or not isinstance(value, dict):
         return fallback(name, arguments)
     try:
-        return make(cast(Arguments, value), cwd)
+        return _shown(name, make(cast(Arguments, value), cwd))
     except Odd:
         return fallback(name, arguments)
 
@@ -63,9 +66,18 @@ def result_card(
     if make is None or not isinstance(value, dict):
         return plain
     try:
-        return make(cast(Arguments, value), tuple(content), is_error, meta, cwd)
+        return _shown(name, make(cast(Arguments, value), tuple(content), is_error, meta, cwd))
     except Odd:
         return plain
+
+
+def _shown(name: str, card: Card) -> Card:
+    """`card` with a title that hides nothing; only a command and a question keep their lines."""
+    title = card.title
+    if title is None or title.isprintable():
+        return card
+    safe = legible(title) if name in _OF_SEVERAL_LINES else one_line(title)
+    return replace(card, title=safe)
 
 
 # ---------------------------------------------------------------- soft access
@@ -213,7 +225,8 @@ def _in_background(args: Arguments) -> bool:
 def _bash(args: Arguments, cwd: str) -> Card:
     command = text(args, "command")
     note = args.get("description")
-    content = (Text(note),) if isinstance(note, str) and note else None
+    # A note of several lines could pass for what the question itself says.
+    content = (Text(one_line(" ".join(note.split()))),) if isinstance(note, str) and note else None
     if _in_background(args):
         return Card(title=command, kind="execute", content=content)
     folder = full_path(text_or(args, "workdir", cwd), cwd)
@@ -345,6 +358,7 @@ def _job(title: str, kind: Kind) -> "CallCard":
 
 
 CallCard: TypeAlias = Callable[[Arguments, str], Card]
+_OF_SEVERAL_LINES: Final = frozenset({"bash", "ask_user_question"})
 OF_META: Final = frozenset({"edit", "write"})
 """The tools whose results show what was recorded beside them."""
 

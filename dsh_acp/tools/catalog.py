@@ -3,10 +3,12 @@
 import importlib
 
 from dsh_acp.config import Settings
+from dsh_acp.tools import process
 from dsh_acp.tools.builtin import Builtin
 from dsh_acp.tools.confine import Confinement
 from dsh_acp.tools.delegation import Subagent, SubagentFork
 from dsh_acp.tools.files import Edit, Read, Write
+from dsh_acp.tools.images import Put, ReadImage, nowhere
 from dsh_acp.tools.jobs import JobKill, JobList, JobOutput
 from dsh_acp.tools.language import Lsp
 from dsh_acp.tools.search import Glob, Grep
@@ -18,28 +20,35 @@ from dsh_acp.tools.tool import Tool
 from dsh_acp.tools.web import WebFetch, WebSearch
 
 
-def builtin(settings: Settings) -> dict[str, Tool]:
-    """Every tool of this package by name, in the order in which a request lists them."""
+def builtin(settings: Settings, keep: Put = nowhere) -> dict[str, Tool]:
+    """Every tool of this package by name, in the order in which a request lists them.
+
+    `keep` stores the images that a model is shown.
+    """
     confinement = Confinement(settings)
+    secret = (str(settings.config_dir),)
+    protected = (str(settings.home), *secret)
+    process.hide(each.api_key_env for each in settings.providers.values() if each.api_key_env)
     tools: list[Builtin] = [
         AskUserQuestion(),
         Bash(settings.bash_timeout_ms, confinement),
-        Edit(),
+        Edit(protected),
         ExitPlanMode(),
         Glob(),
-        Grep(),
+        Grep(secret),
         JobKill(),
         JobList(),
         JobOutput(),
         Lsp(settings, confinement),
-        Read(),
+        Read(secret),
+        ReadImage(keep),
         LoadSkill(settings.config_dir),
         Subagent(),
         SubagentFork(),
         TodoWrite(),
         WebFetch(settings.web_private_hosts),
         *([WebSearch(settings.search_url)] if settings.search_url else []),
-        Write(),
+        Write(protected),
     ]
     return {tool.name: tool for tool in tools}
 

@@ -50,9 +50,11 @@ class Confinement:
         """A sandbox whose writable folders are `roots` and those for temporary files.
 
         `None` when nothing can confine, and when a root holds this program's own settings or
-        sessions: a command that may write those is not confined.
+        sessions, or all of the home folder: a command that may write what starts programs is not
+        confined.
         """
-        if any(_is_below(path, roots) for path in self._protected):
+        home = Path(os.path.expanduser("~"))  # noqa: PTH111 - never raises
+        if any(_is_below(path, roots) for path in (*self._protected, home)):
             return None
         means = self.means
         if means is None:

@@ -122,6 +122,24 @@ def read_file(path: str, max_bytes: int | None = None, verb: str = "read") -> Fi
         raise fs_error(verb, path, f"larger than {max_bytes} bytes", "FS_TOO_LARGE")
 
 
+def beginning(path: str | os.PathLike[str], limit: int) -> bytes:
+    """The first bytes of a regular file, one more than `limit` when it has more.
+
+    For files that are read because they are there: a pipe or a device in their place would block,
+    or act.
+
+    Raises:
+        OSError: it is missing, no regular file, or cannot be read.
+    """
+    if not modes.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a text or a path
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with open(fd, "rb") as file:  # noqa: PTH123 - the descriptor is open already
+        if not modes.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return file.read(limit + 1)
+
+
 def digest_file(path: str, verb: str = "read") -> Version:
     """The version of a file of any size, in constant memory."""
     with opened(path, verb) as (fd, status):

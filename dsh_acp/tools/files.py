@@ -4,14 +4,13 @@ Nothing is overwritten that the model has not seen in its current state, and wha
 not touch keeps its bytes: encoding, byte order mark, line endings, final newline.
 """
 
-import os
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from anyio import to_thread
 
 from dsh_acp.errors import ToolError
-from dsh_acp.tools import disk, edits, encoding, reading
+from dsh_acp.tools import caution, disk, edits, encoding, reading
 from dsh_acp.tools.builtin import Builtin, absolute, resolved, text_outcome
 from dsh_acp.tools.diffs import Hunk, hunks
 from dsh_acp.tools.lines import Normalised, to_lf
@@ -22,16 +21,6 @@ if TYPE_CHECKING:
     from dsh_acp.tools import arguments
 
 EDITED_BYTES: Final = 64 * 1024 * 1024
-_POWERFUL: Final = {
-    ".git": "git",
-    ".hg": "mercurial",
-    ".vscode": "an editor",
-    ".idea": "an editor",
-    ".zed": "an editor",
-    ".envrc": "a shell",
-    ".claude": "an agent",
-    ".codex": "an agent",
-}
 # The arguments are in the log already; a diff that repeats much of them is not recorded.
 RECORDED_CHARS: Final = 256 * 1024
 
@@ -42,10 +31,14 @@ class Read(Builtin):
     name = "read"
     is_concurrent = True
 
+    def __init__(self, secret: Sequence[str] = ()) -> None:
+        self._secret = secret
+
     def intent(self, args: "arguments.Read", cwd: str) -> Intent:
-        """Reads one path."""
+        """Reads one path; `secret` places are asked about wherever they are."""
         path = resolved(args.file_path, cwd)
-        return Intent(effect="read", paths=(path,), cwd=cwd, scope=path)
+        reason = caution.of_place(path, self._secret)
+        return Intent(effect="read", paths=(path,), cwd=cwd, scope=path, reason=reason)
 
     async def run(self, args: "arguments.Read", ctx: ToolContext) -> Outcome:
         """See `Tool.run`."""
@@ -80,9 +73,12 @@ class Write(Builtin):
 
     name = "write"
 
+    def __init__(self, protected: Sequence[str] = ()) -> None:
+        self._protected = protected
+
     def intent(self, args: "arguments.Write", cwd: str) -> Intent:
         """Writes one path."""
-        return write_intent(args, cwd)
+        return write_intent(args, cwd, self._protected)
 
     async def run(self, args: "arguments.Write", ctx: ToolContext) -> Outcome:
         """See `Tool.run`."""
@@ -131,9 +127,12 @@ class Edit(Builtin):
 
     name = "edit"
 
+    def __init__(self, protected: Sequence[str] = ()) -> None:
+        self._protected = protected
+
     def intent(self, args: "arguments.Edit", cwd: str) -> Intent:
         """Writes one path."""
-        return write_intent(args, cwd)
+        return write_intent(args, cwd, self._protected)
 
     async def run(self, args: "arguments.Edit", ctx: ToolContext) -> Outcome:
         """See `Tool.run`."""
@@ -171,10 +170,10 @@ class Edit(Builtin):
         return file_diffs(path, shown(current), shown(FileRead(data, current.version)))
 
 
-def write_intent(args: "arguments.Escalating", cwd: str) -> Intent:
+def write_intent(args: "arguments.Escalating", cwd: str, protected: Sequence[str] = ()) -> Intent:
     """What a call with a `file_path` changes; `scope` is the file."""
     path = resolved(str(getattr(args, "file_path", "")), cwd)
-    reason = escalation(args) or caution(path, cwd)
+    reason = escalation(args) or caution.of_change(path, cwd, protected)
     return Intent(
         effect="write",
         paths=(path,),
@@ -183,21 +182,6 @@ def write_intent(args: "arguments.Escalating", cwd: str) -> Intent:
         reason=reason,
         escalate=args.sandbox_permissions,
     )
-
-
-def caution(path: str, cwd: str) -> str | None:
-    """Why changing this file does more than it seems."""
-    inside = path.removeprefix(os.path.realpath(cwd) + os.sep)
-    for part in Path(inside.casefold()).parts:
-        if part in _POWERFUL:
-            return f"files in {part} can make {_POWERFUL[part]} run programs"
-    try:
-        links = Path(path).stat().st_nlink
-    except (OSError, ValueError):
-        return None
-    if links > 1 and not Path(path).is_dir():
-        return f"the file has {links} hard links: it changes under its other names too"
-    return None
 
 
 def escalation(args: "arguments.Escalating") -> str | None:

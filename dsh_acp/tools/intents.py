@@ -5,6 +5,7 @@ listed here are granted by their first words, and only for plain words inside th
 a shell or another program would interpret makes the whole command its own scope.
 """
 
+import os
 import re
 from typing import Final
 
@@ -45,10 +46,18 @@ _REACHING: Final = re.compile(
     r"confcutdir|junit|toolexec|manifest-path|target-dir|compile|files0-from|kubeconfig|context|"
     r"host|fix|write|rule|resolve-plugins|script-shell|prefix|userconfig|global|log-file|"
     r"result-log|pastebin|override-ini|init-script|setup|format|reporter|env|require|import|"
-    r"unsafe|cache|install-types|build|watch|trace|generate).*"
-    r"|-(?:b|c|f|o|p|w|C|D|H|I|P|exec|toolexec|overlay|modfile|vettool).*",
+    r"unsafe|cache|install-types|build|watch|trace|generate|python|node-options|server|token|as|"
+    r"proxy|index-url|extra-index|find-links|pdbcls|shell|gradle-user-home|logger|dereference).*"
+    r"|-(?:b|c|f|o|p|w|C|D|H|I|P|R|exec|toolexec|overlay|modfile|vettool|ldflags|gcflags|asmflags|"
+    r"gccgoflags|compiler|pkgdir|gs).*",
     re.ASCII,
 )
+_FOLLOWS_LINKS: Final = {
+    "diff": re.compile(r"-\w*r\w*|--recursive"),
+    "tree": re.compile(r"-\w*l\w*"),
+    "grep": re.compile(r"-\w*R\w*"),
+}
+"""Options that make a program walk through symlinks that it meets."""
 _ATTACHED: Final = re.compile(r"-[^=]*/.*", re.ASCII)
 
 
@@ -60,7 +69,9 @@ def scope_of(command: str) -> str:
         return exact
     program, rest = words[0], words[1:]
     if program in _PROGRAMS:
-        return program if _stays_inside(rest) else exact
+        follows = _FOLLOWS_LINKS.get(program)
+        strays = follows is not None and any(follows.fullmatch(word) for word in rest)
+        return program if _stays_inside(rest) and not strays else exact
     prefix = 0
     if rest and rest[0] in _SUBCOMMANDS.get(program, ()):
         prefix = 2
@@ -71,6 +82,17 @@ def scope_of(command: str) -> str:
     if prefix and _stays_inside(words[prefix:]):
         return " ".join(words[:prefix])
     return exact
+
+
+def leaves(command: str, cwd: str) -> bool:
+    """Whether a word of a simple command names something outside `cwd`, by way of a symlink."""
+    root = os.path.realpath(cwd)
+    for word in command.split():
+        for part in word.split("="):
+            found = os.path.realpath(f"{root}{os.sep}{part}")
+            if found != root and not found.startswith(root.rstrip(os.sep) + os.sep):
+                return True
+    return False
 
 
 def _is_plain(word: str) -> bool:

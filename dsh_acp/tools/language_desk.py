@@ -42,6 +42,7 @@ class Office:
     def __init__(self, settings: Settings, confinement: Confinement, limits: Limits) -> None:
         self._servers: Final = Servers(settings.lsp_servers)
         self._cache: Final = settings.home / "language-servers"
+        self._max_places: Final = settings.lsp_max_places
         self._confinement: Final = confinement
         self._limits: Final = limits
 
@@ -73,7 +74,7 @@ class Office:
                 if args.operation == "diagnostics":
                     return text_outcome(await self._diagnostics(path, found, desk, ctx))
                 server = await self._use(found[0], path, desk, ctx)
-                return text_outcome(await _answer(server, args, path, ctx))
+                return text_outcome(await _answer(server, args, path, ctx, self._max_places))
         except TimeoutError as exc:
             raise ToolError(
                 f"tool call timed out after {_TIMEOUT_S * 1000}ms",
@@ -137,7 +138,7 @@ class Office:
 
 
 async def _answer(
-    server: "Server", args: "language_arguments.Lsp", path: str, ctx: ToolContext
+    server: "Server", args: "language_arguments.Lsp", path: str, ctx: ToolContext, max_places: int
 ) -> str:
     read, cwd = _reader(ctx), resolved(ctx.cwd, ctx.cwd)
     line, character = args.line or 1, args.character or 1
@@ -150,7 +151,7 @@ async def _answer(
             return told.symbols(await server.symbols(args.query or "", path, read), cwd)
         case _:
             found = await server.locations(args.operation, path, line, character, read)
-            return told.locations(found, cwd)
+            return told.locations(found, cwd, max_places)
 
 
 class Desk:

@@ -15,12 +15,12 @@ MAX_CHARS: Final = 16_000
 _REMARKED: Final = 20
 
 
-def locations(places: Sequence[Place], cwd: str) -> str:
-    """Where a question led."""
+def locations(places: Sequence[Place], cwd: str, limit: int = MAX_PLACES) -> str:
+    """Where a question led: at most `limit` places."""
     if not places:
         return "No results."
-    lines = [at(place, cwd) for place in _grouped(places)[:MAX_PLACES]]
-    return capped("\n".join(lines) + _omitted(len(places), "location"), "locations")
+    lines = [at(place, cwd) for place in _grouped(places)[:limit]]
+    return capped("\n".join(lines) + _omitted(len(places), "location", limit), "locations")
 
 
 def hover(text: str | None) -> str:
@@ -102,8 +102,8 @@ def _grouped(places: Sequence[Place]) -> list[Place]:
     return [place for group in by_file.values() for place in group]
 
 
-def _omitted(count: int, noun: str) -> str:
-    left = count - MAX_PLACES
+def _omitted(count: int, noun: str, limit: int = MAX_PLACES) -> str:
+    left = count - limit
     if left <= 0:
         return ""
-    return f"\n… {left} more {noun}{'s' * (left > 1)} omitted (limit {MAX_PLACES})."
+    return f"\n… {left} more {noun}{'s' * (left > 1)} omitted (limit {limit})."

@@ -6,7 +6,7 @@ Whatever ends the wait (exit, time limit, cancellation) ends the whole group, an
 left the group are found by a mark in their environment.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import os
 from pathlib import Path
@@ -31,7 +31,12 @@ _LOOKS: Final = 100
 _BLINK_S: Final = 0.005
 PROC: Final = Path("/proc")
 _MARK: Final = "DSH_RUN"
-_SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(?:_PWD|_PAT|_DSN|_AUTH)$",
+    re.IGNORECASE,
+)
+_LOGIN: Final = re.compile(r"://[^/@\s]+:[^/@\s]+@")
+_hidden: Final = set[str]()
 _PLAIN: Final = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
 
 Sink = Callable[[bytes], None]
@@ -46,12 +51,26 @@ class Ended(Struct, frozen=True):
     left_behind: bool = False
 
 
+def hide(names: Iterable[str]) -> None:
+    """Keep these variables from every child, whatever they are called."""
+    _hidden.update(names)
+
+
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Ours without what looks like a secret, set for output that nobody pages or colours."""
-    env = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+    """Ours without what looks like a secret, set for output that nobody pages or colours.
+
+    A proxy's address keeps its login, because nothing would work without it.
+    """
+    env = {name: value for name, value in os.environ.items() if not _is_secret(name, value)}
     env.update(_PLAIN)
     env.update(extra or {})
     return env
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if name in _hidden or _SECRET.search(name):
+        return True
+    return _LOGIN.search(value) is not None and not name.lower().endswith("_proxy")
 
 
 class Child:

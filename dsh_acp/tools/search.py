@@ -14,7 +14,7 @@ import anyio
 
 from dsh_acp import jsontext
 from dsh_acp.errors import ToolError
-from dsh_acp.tools import process
+from dsh_acp.tools import caution, process
 from dsh_acp.tools.builtin import Builtin, absolute, resolved, text_outcome
 from dsh_acp.tools.output import to_boundary
 from dsh_acp.tools.tool import Intent, Outcome, ToolContext
@@ -53,10 +53,18 @@ class Grep(Builtin):
     name = "grep"
     is_concurrent = True
 
+    def __init__(self, secret: Sequence[str] = ()) -> None:
+        self._secret = secret
+
     def intent(self, args: "arguments.Grep", cwd: str) -> Intent:
-        """Reads one tree."""
+        """Reads one tree; one with a `secret` place in it is asked about."""
         path = resolved(args.path or ".", cwd)
-        return Intent(effect="read", paths=(path,), cwd=cwd, scope=path)
+        reason = caution.of_place(path, self._secret)
+        if reason is None and args.path:
+            # Ripgrep leaves hidden folders out, unless it begins in one.
+            below = [each for each in map(os.path.realpath, self._secret) if each.startswith(path)]
+            reason = next((caution.of_place(each, self._secret) for each in below), None)
+        return Intent(effect="read", paths=(path,), cwd=cwd, scope=path, reason=reason)
 
     async def run(self, args: "arguments.Grep", ctx: ToolContext) -> Outcome:
         """See `Tool.run`."""

@@ -7,7 +7,7 @@ from dsh_acp.tools import schemas
 from dsh_acp.tools.builtin import Builtin, absolute, resolved, text_outcome
 from dsh_acp.tools.confine import Confinement
 from dsh_acp.tools.files import escalation
-from dsh_acp.tools.intents import danger, scope_of
+from dsh_acp.tools.intents import danger, leaves, scope_of
 from dsh_acp.tools.output import decode, readable, to_boundary
 from dsh_acp.tools.sandbox import told
 from dsh_acp.tools.tool import CommandEnd, Intent, Outcome, ToolContext
@@ -41,12 +41,15 @@ class Bash(Builtin):
     def intent(self, args: "arguments.Bash", cwd: str) -> Intent:
         """Executes; `paths` holds the folder only when the call names one."""
         folder = cwd if args.workdir is None else resolved(args.workdir, cwd)
+        scope = scope_of(args.command)
+        if scope != args.command.strip() and leaves(args.command, folder):
+            scope = args.command.strip()
         return Intent(
             effect="execute",
             paths=() if args.workdir is None else (folder,),
             command=args.command,
             cwd=folder,
-            scope=scope_of(args.command),
+            scope=scope,
             reason=escalation(args) or danger(args.command),
             escalate=args.sandbox_permissions,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from dsh_acp.errors import ToolError
-from dsh_acp.tools import frontmatter
+from dsh_acp.tools import disk, frontmatter
 from dsh_acp.tools.builtin import Builtin, text_outcome
 from dsh_acp.tools.tool import Outcome, ToolContext
 
@@ -87,8 +87,7 @@ def _subfolders(root: str) -> list[str]:
 
 
 def _text(folder: str, limit: int) -> str:
-    with Path(folder, FILE).open("rb") as file:
-        data = file.read(limit + 1)
+    data = disk.beginning(Path(folder, FILE), limit)
     text = data[:limit].decode("utf-8", "ignore" if len(data) > limit else "replace")
     return text if len(data) <= limit or limit < MAX_BYTES else f"{text}\n\n{_CUT}"
 

@@ -60,7 +60,8 @@ class LocalWorld:
         """
         stdout, stderr = (Tail(path) for path in _spill_files(spill_dir or self._spill_dir))
 
-        script = await to_thread.run_sync(_script, command) if is_long(command) else None
+        private = spill_dir or self._spill_dir
+        script = await to_thread.run_sync(_script, command, private) if is_long(command) else None
         try:
             ended = await process.run(
                 (*BASH, command) if script is None else (BASH[0], script),
@@ -97,8 +98,11 @@ def is_long(command: str) -> bool:
     return len(command) > _ARGUMENT_BYTES // 4 and len(command.encode()) > _ARGUMENT_BYTES
 
 
-def _script(command: str) -> str:
-    fd, name = tempfile.mkstemp(prefix="dsh-", suffix=".sh")
+def _script(command: str, folder: str | None) -> str:
+    # Where temporary files go, a confined command could exchange it for another.
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+    fd, name = tempfile.mkstemp(prefix="dsh-", suffix=".sh", dir=folder)
     with open(fd, "wb") as file:  # noqa: PTH123 - the descriptor is open already
         file.write(command.encode())
     return name

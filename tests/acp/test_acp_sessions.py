@@ -65,7 +65,7 @@ async def test_terminal_sign_in_is_offered_only_where_terminals_are(bench: Bench
     async with bench.editor() as editor:
         result = await editor.initialize(auth={"terminal": True}, _meta={"terminal-auth": True})
         agent, terminal = result["authMethods"]
-        assert agent["_meta"]["terminal-auth"]["args"] == ["-m", "dsh_acp", "--login"]
+        assert agent["_meta"]["terminal-auth"]["args"] == ["-P", "-m", "dsh_acp", "--login"]
         assert (terminal["type"], terminal["args"]) == ("terminal", ["--login"])
 
 
