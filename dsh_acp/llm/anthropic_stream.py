@@ -136,7 +136,8 @@ class AnthropicStream:
             found, rest = values(data)
             if rest:
                 shown = rest.decode("utf-8", "replace")[:120]
-                out.extend(self._failed("MALFORMED_RESPONSE", f"malformed SSE payload: {shown}"))
+                text = f"{self._place.provider} sent an event that is not JSON: {shown}"
+                out.extend(self._failed("MALFORMED_RESPONSE", text))
                 return
         for value in found:
             if isinstance(value, dict) and not self.is_done:
@@ -248,10 +249,9 @@ class AnthropicStream:
             )
             self._close(FinishReason("error", failure), True, out)
         elif not said and not calls and _STOPS.get(reason) != "max-tokens":
-            failure = Failure(
-                message="model returned a completed response with no content",
-                code="EMPTY_RESPONSE",
-            )
+            from dsh_acp.llm.failures import from_transport
+
+            failure = from_transport(self._place, "EMPTY_RESPONSE", "The model's answer was empty")
             self._close(FinishReason("error", failure), True, out)
         else:
             kind = _STOPS.get(reason, "stop")
@@ -289,8 +289,9 @@ class AnthropicStream:
         out.extend(self._failed("TRANSPORT" if is_silent else "STREAM_CLOSED", text))
 
     def _failed(self, code: str, message: str) -> list[Chunk]:
-        id = self.request_id or UNSET
-        return self.fail(Failure(message=self._place.clean(message), code=code, request_id=id))
+        from dsh_acp.llm.failures import from_transport
+
+        return self.fail(from_transport(self._place, code, message, self.request_id))
 
     def _complain(self, event: dict[str, Any], out: list[Chunk]) -> None:
         from dsh_acp.llm.failures import from_stream

@@ -247,9 +247,9 @@ class ChatAnswer:
         if has_calls:
             return FinishReason("tool-calls")
         if self._filter.is_broken:
-            return _error("EMPTY_RESPONSE", "model wrote a tool call as text and did not finish it")
+            return self._empty("The model wrote a tool call as text and did not finish it")
         if not any(text and not text.isspace() for text in self._texts):
-            return _error("EMPTY_RESPONSE", "model returned a completed response with no content")
+            return self._empty("The model's answer was empty")
         return FinishReason("stop")
 
     def close(self, reason: FinishReason, out: list[Chunk]) -> None:
@@ -290,6 +290,11 @@ class ChatAnswer:
             return UNSET
         response = {"reasoning_details": details} if details else {}
         return Raw(jsontext.encode({"response": response, "blocks": extras}))
+
+    def _empty(self, what: str) -> FinishReason:
+        from dsh_acp.llm.failures import from_transport
+
+        return FinishReason("error", from_transport(self._place, "EMPTY_RESPONSE", what))
 
     def _advice(self, kind: str) -> str:
         from dsh_acp.llm.failures import advise

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
 
 from dsh_acp import jsontext
 from dsh_acp.llm.chat_answer import ChatAnswer, new_call_id
@@ -142,19 +141,20 @@ class ChatStream:
 
     def _malformed(self, out: list[Chunk]) -> None:
         shown = self._pending.decode("utf-8", "replace")[:120]
-        self._fail("MALFORMED_RESPONSE", f"malformed SSE payload: {shown}", out)
+        text = f"{self._place.provider} sent an event that is not JSON: {shown}"
+        self._fail("MALFORMED_RESPONSE", text, out)
 
     def _cut(self, out: list[Chunk]) -> None:
         text = f"the stream from {self._place.provider} ended before the answer did"
         if self._body.sse.stray:
-            text += f": {self._place.clean(self._body.sse.stray)}"
+            text += f": {self._body.sse.stray}"
         # Before anything was said, a cut is a failed transport and can be repeated unseen.
         self._fail("TRANSPORT" if self._answer.is_silent else "STREAM_CLOSED", text, out)
 
     def _fail(self, code: str, message: str, out: list[Chunk]) -> None:
-        id = self.request_id or UNSET
-        failure = Failure(message=self._place.clean(message), code=code, request_id=id)
-        out.extend(self.fail(failure))
+        from dsh_acp.llm.failures import from_transport
+
+        out.extend(self.fail(from_transport(self._place, code, message, self.request_id)))
 
     def _complain(self, value: Any, out: list[Chunk]) -> None:
         from dsh_acp.llm.failures import from_stream

@@ -68,6 +68,10 @@ ADVICE: Final[Mapping[str, str]] = {
     "CONTENT_FILTER": "Rephrase the request, or choose another model.",
     "TOO_LARGE": "Remove large attachments, run /compact, or start a new session.",
     "NO_PATH": "Check `base_url` for [providers.{provider}]: {base}.",
+    "EMPTY_RESPONSE": "Try again, or choose another model.",
+    "MALFORMED_RESPONSE": "Try again; if it stays, check `base_url` and `dialect` for "
+    "[providers.{provider}].",
+    "STREAM_CLOSED": "What came is no whole answer; send the prompt again.",
     "TRANSPORT": "Check the network, the proxy settings and `base_url`: {base}.",
 }
 
@@ -262,10 +266,11 @@ def from_page(place: Place, page: str, id: str | None = None) -> Failure:
     )
 
 
-def from_transport(place: Place, code: str, what: str) -> Failure:
-    """The failure when the connection could not be made or broke."""
-    text = f"{ended(what)} {advise(place, code)}" if code in ADVICE else what
-    return Failure(message=place.clean(text), code=code)
+def from_transport(place: Place, code: str, what: str, id: str | None = None) -> Failure:
+    """The failure that nobody reported: no connection, a broken one, an answer that is none."""
+    text = ended(place.clean(what))
+    message = f"{text} {advise(place, code)}" if code in ADVICE else text
+    return Failure(message=message, code=code, request_id=id or UNSET)
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
