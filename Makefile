@@ -18,7 +18,7 @@ TEST_ARGS ?= -n auto
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
-.PHONY: demo test check bench e2e-local test-clients test-crash lock clean
+.PHONY: demo test check bench e2e-local test-clients test-crash test-chaos lock clean
 
 demo: $(STAMP)
 	@$(BIN)/python -m dsh_acp demo $(ARGS)
@@ -41,6 +41,9 @@ e2e-local: $(LOCAL_STAMP)
 
 test-clients: $(STAMP)
 	$(PYTEST) tests/clients $(ARGS)
+
+test-chaos: $(STAMP)
+	DSH_ACP_TEST_TURNS=500 $(PYTEST) tests/e2e/test_e2e_chaos.py $(TEST_ARGS) -rP $(ARGS)
 
 test-crash: $(STAMP)
 	DSH_ACP_TEST_KILLS=200 $(PYTEST) tests/e2e/test_e2e_crash.py $(TEST_ARGS) $(ARGS)

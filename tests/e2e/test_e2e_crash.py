@@ -6,7 +6,6 @@ the number of kills (`make test-crash` does).
 """
 
 from collections.abc import Callable
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -15,9 +14,17 @@ import subprocess
 import sys
 from typing import Any
 
-from e2e_agent import Agent, Frame, bash, bodies, environment, events_of, is_update, log_of
+from e2e_agent import Agent, bash, bodies, environment, log_of
 import psutil
 import pytest
+from shown import (
+    Shown,
+    assert_facts_are_logged,
+    assert_history_is_valid,
+    live,
+    replayed,
+    words_of,
+)
 
 from dsh_acp.llm.fake import FakeLlm, Recorded
 
@@ -37,8 +44,10 @@ def answer(record: Recorded) -> Any:
     messages = record.json["messages"]
     if not record.json.get("tools"):
         return {"text": "A title"}
-    asked = [m for m in messages if m["role"] == "user" and _words(m).startswith(("ping", "work"))]
-    words = _words(asked[-1])
+    asked = [
+        m for m in messages if m["role"] == "user" and words_of(m).startswith(("ping", "work"))
+    ]
+    words = words_of(asked[-1])
     if words.startswith("ping"):
         return {"text": f"pong {words}"}
     rounds = sum(m["role"] == "tool" for m in messages[messages.index(asked[-1]) :]) // 2
@@ -60,49 +69,7 @@ def answer(record: Recorded) -> Any:
     }
 
 
-def _words(message: Frame) -> str:
-    content = message["content"]
-    return content if isinstance(content, str) else "".join(p.get("text", "") for p in content)
-
-
-# ---------------------------------------------------------------- what an editor shows
-
-
-class Shown:
-    """What an editor shows of one turn."""
-
-    def __init__(self) -> None:
-        self.texts = {"agent_message_chunk": "", "agent_thought_chunk": ""}
-        self.calls: dict[str, Frame] = {}
-
-    def add(self, update: Frame) -> None:
-        kind = update["sessionUpdate"]
-        if kind in self.texts:
-            self.texts[kind] += update["content"].get("text", "")
-        elif kind in ("tool_call", "tool_call_update"):
-            self.calls.setdefault(update["toolCallId"], {}).update(update)
-
-
-def replayed(agent: Agent) -> dict[str, Shown]:
-    """The turns that a load showed, by the words of their prompts."""
-    turns: dict[str, Shown] = {}
-    words = ""
-    for update in agent.updates():
-        if update["sessionUpdate"] == "user_message_chunk":
-            words = update["content"]["text"]
-            assert words not in turns
-            turns[words] = Shown()
-        elif words:
-            turns[words].add(update)
-    return turns
-
-
-def live(agent: Agent, since: int, until: int) -> Shown:
-    """What the frames of a running turn showed."""
-    shown = Shown()
-    for frame in filter(is_update, agent.frames[since:until]):
-        shown.add(frame["params"]["update"])
-    return shown
+# ---------------------------------------------------------------- what was seen, and what is owed
 
 
 def settled(agent: Agent, since: int, killed: float) -> int:
@@ -142,35 +109,6 @@ class Killed:
             if call.get("status") == "completed":
                 assert shown.calls[id]["status"] == "completed", f"the result of {id} is lost"
         assert {call["status"] for call in shown.calls.values()} <= {"completed", "failed"}
-
-
-# ---------------------------------------------------------------- what the model and the log know
-
-
-def assert_history_is_valid(body: Frame) -> None:
-    """Every call has exactly one result right behind it, and no result lacks its call."""
-    owed: list[str] = []
-    for message in body["messages"]:
-        if message["role"] == "tool":
-            assert message["tool_call_id"] in owed
-            owed.remove(message["tool_call_id"])
-            continue
-        assert owed == []
-        owed = [call["id"] for call in message.get("tool_calls") or ()]
-    assert owed == []
-
-
-def assert_facts_are_logged(path: Path, fake: FakeLlm, effects: Path) -> None:
-    """Every request that left has its digest, every effect its call, in the log."""
-    rows = events_of(path.read_bytes())
-    digests = {row["data"]["sha256"] for row in rows if row["type"] == "request/digest"}
-    for request in list(fake.requests):
-        if request.json.get("tools"):
-            assert hashlib.sha256(request.body).hexdigest() in digests
-    calls = {row["data"]["callId"] for row in rows if row["type"] == "tool/call"}
-    done = effects.read_text("utf-8").split() if effects.exists() else []
-    assert set(done) <= calls
-    assert len(done) == len(set(done)), "a call ran twice"
 
 
 class Life:
