@@ -26,8 +26,9 @@ def builtin(settings: Settings, keep: Put = nowhere) -> dict[str, Tool]:
     `keep` stores the images that a model is shown.
     """
     confinement = Confinement(settings)
-    secret = (str(settings.config_dir),)
-    protected = (str(settings.home), *secret)
+    secret = (str(settings.config_path), f"{settings.config_dir}/credentials.json")
+    own = [f"{settings.config_dir}/{name}" for name in ("hooks.json", "codex-hooks.json", "skills")]
+    protected = (str(settings.home), *secret, *own)
     process.hide(each.api_key_env for each in settings.providers.values() if each.api_key_env)
     tools: list[Builtin] = [
         AskUserQuestion(),

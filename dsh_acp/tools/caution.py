@@ -41,7 +41,7 @@ _POWERFUL: Final = {
 def of_change(path: str, cwd: str, protected: Sequence[str]) -> str | None:
     """Why changing this file does more than it seems; `None` when it does not.
 
-    `path` is absolute with symlinks resolved. `protected` are folders of this program.
+    `path` is absolute with symlinks resolved. `protected` are files and folders of this program.
     """
     if reason := of_place(path, protected):
         return reason
@@ -64,8 +64,8 @@ def of_change(path: str, cwd: str, protected: Sequence[str]) -> str | None:
 
 def of_place(path: str, protected: Sequence[str]) -> str | None:
     """Why even looking there is more than it seems: what is there is this program's own."""
-    for folder in protected:
-        real = os.path.realpath(folder)
+    for place in protected:
+        real = os.path.realpath(place)
         if path == real or path.startswith(real + os.sep):
-            return f"{real} holds the settings, keys or sessions of this agent"
+            return f"{real} is part of the settings, keys or sessions of this agent"
     return None
