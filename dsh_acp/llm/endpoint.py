@@ -122,11 +122,15 @@ class Endpoint:
         return self._http
 
     def _connections(self) -> "Http":
-        # In a thread, because the library takes a tenth of a second to import.
-        from dsh_acp.llm.http import Http
-
+        # In a thread, because what is imported takes up to a tenth of a second.
         settings = self._settings
-        return Http(self.base_url, settings.connect_timeout_s, settings.idle_timeout_s)
+        if self.base_url.startswith("http:") and is_loopback(self.base_url):
+            from dsh_acp.llm.loopback import Loopback
+
+            return Loopback(settings.connect_timeout_s, settings.idle_timeout_s)
+        from dsh_acp.llm.internet import Internet
+
+        return Internet(self.base_url, settings.connect_timeout_s, settings.idle_timeout_s)
 
     async def warm(self) -> None:
         """Load what the first call needs. Never fails, no network."""

@@ -1,67 +1,43 @@
-"""HTTP to a provider. The only module that knows httpx.
+"""HTTP to a provider: what both ways there have in common.
 
-One client per provider keeps its connections: a body that is read to its end gives its connection
-back, anything else closes it at once. The TLS context is built in a thread, when it is first
-needed, and never for plain http.
+Plain http to this machine goes over sockets of our own (`loopback`), everything else through httpx
+(`internet`). A body that is read to its end gives its connection back; anything else closes it at
+once.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from importlib.util import find_spec
-import sys
-from typing import Any, Final, cast
-from urllib.request import getproxies, proxy_bypass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Final
 
 import anyio
-import anyio.to_thread
 
 from dsh_acp.errors import LlmError
 from dsh_acp.llm.place import Place, is_loopback
-
-# The command line client of httpx is imported with it, and rich and pygments behind it.
-sys.modules.setdefault("httpx._main", cast("Any", None))
-# httpcore asks for sniffio with every lock it takes, and a failing search of the path costs more
-# than the lock. Where it is not installed, Python is told so once.
-if find_spec("sniffio") is None:
-    sys.modules.setdefault("sniffio", cast("Any", None))
-
-import httpx  # noqa: E402 - the line above must run first
-
-from dsh_acp.llm import loopback  # noqa: E402 - likewise
 
 DRAIN_S: Final = 0.05
 """How long to wait for the end of a body whose last event has come."""
 
 ERROR_LIMIT: Final = 256 * 1024
-_KEEP_S: Final = 60
-_ENCODINGS: Final = "gzip, deflate"
+ENCODINGS: Final = "gzip, deflate"
+KEEP_S: Final = 60
+"""How long an idle connection is kept."""
 
 
-class Answer:
+class Answer(ABC):
     """A response whose head has arrived. Header names are lower-case."""
 
-    def __init__(self, response: httpx.Response, place: Place) -> None:
-        self.status: Final = response.status_code
-        self.headers: Final[Mapping[str, str]] = dict(response.headers)
-        self._response = response
-        self._place = place
-        is_plain = response.headers.get("content-encoding", "identity") == "identity"
-        # Two generators less for each piece, where nothing has to be decoded.
-        source = response.stream if is_plain else response.aiter_bytes()
-        self._pieces = aiter(cast("AsyncIterator[bytes]", source))
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+        self.status: Final = status
+        self.headers: Final = headers
 
+    @abstractmethod
     async def next(self) -> bytes | None:
         """The next piece of the body; `None` at its end.
 
         Raises:
             LlmError: `TIMEOUT`, `TRANSPORT`, `MALFORMED_RESPONSE`.
         """
-        try:
-            return await anext(self._pieces)
-        except StopAsyncIteration:
-            return None
-        except Exception as exc:
-            raise translate(exc, self._place) from exc
 
     async def read(self, limit: int = ERROR_LIMIT) -> bytes:
         """The body, as far as it comes and up to `limit` bytes; never fails."""
@@ -87,29 +63,17 @@ class Answer:
                 return
 
 
-class Http:
-    """Connections to one provider.
+class Http(ABC):
+    """Connections to one provider."""
 
-    Why a transport and no client: a client would add redirects, cookies and authentication, none
-    of which a model's endpoint needs, and a quarter of a millisecond to each request.
-    """
-
-    def __init__(self, base_url: str, connect_timeout_s: float, idle_timeout_s: float) -> None:
-        self._base_url = base_url
-        self._transport: httpx.AsyncHTTPTransport | None = None
-        self._timeout: Final = _timeouts(idle_timeout_s, connect_timeout_s)
-
+    @abstractmethod
     async def warm(self) -> None:
-        """Build the transport and, for https, the TLS context. Never fails, no network."""
-        try:
-            await self._ready()
-        except Exception:  # noqa: BLE001 - the border: the first call will say what is wrong
-            return
+        """Build what the first call needs. Never fails, no network."""
 
-    @asynccontextmanager
-    async def post(
+    @abstractmethod
+    def post(
         self, url: str, headers: Mapping[str, str], body: bytes, place: Place
-    ) -> AsyncGenerator[Answer]:
+    ) -> AbstractAsyncContextManager[Answer]:
         """Send `body`; the block runs once the response's head is here.
 
         Leaving it with the body unread closes the connection at once.
@@ -117,107 +81,59 @@ class Http:
         Raises:
             LlmError: `TIMEOUT`, `TRANSPORT`.
         """
-        try:
-            transport = await self._ready()
-            request = httpx.Request(
-                "POST",
-                url,
-                headers=_complete(headers),
-                content=body,
-                extensions={"timeout": self._timeout},
-            )
-            response = await transport.handle_async_request(request)
-        except Exception as exc:
-            raise translate(exc, place) from exc
-        try:
-            yield Answer(response, place)
-        finally:
-            await response.aclose()
 
+    @abstractmethod
     async def get(self, url: str, headers: Mapping[str, str], timeout_s: float) -> bytes | None:
         """The body of a successful answer; `None` when there is none in time."""
-        extensions = {"timeout": _timeouts(timeout_s, timeout_s)}
-        try:
-            transport = await self._ready()
-            request = httpx.Request("GET", url, headers=_complete(headers), extensions=extensions)
-            with anyio.fail_after(timeout_s):
-                response = await transport.handle_async_request(request)
-                try:
-                    body = await response.aread()
-                finally:
-                    await response.aclose()
-        except Exception:  # noqa: BLE001 - the border: what is asked here is never essential
-            return None
-        return body if response.status_code == 200 else None
 
+    @abstractmethod
     async def aclose(self) -> None:
         """Close every connection."""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            await transport.aclose()
-
-    async def _ready(self) -> httpx.AsyncHTTPTransport:
-        if self._transport is None:
-            limits = httpx.Limits(keepalive_expiry=_KEEP_S)
-            if self._base_url.startswith("http:") and is_loopback(self._base_url):
-                self._transport = loopback.Transport(limits)
-                return self._transport
-            proxy = _proxy(self._base_url)
-            is_secure = any(url.startswith("https:") for url in (self._base_url, proxy or ""))
-            verify = await anyio.to_thread.run_sync(_tls_context) if is_secure else False
-            # Another task may have built it meanwhile.
-            if self._transport is None:
-                self._transport = httpx.AsyncHTTPTransport(
-                    verify=verify, proxy=proxy, limits=limits
-                )
-        return self._transport
 
 
-def _timeouts(idle_s: float, connect_s: float) -> dict[str, float | None]:
-    return httpx.Timeout(idle_s, connect=connect_s, pool=30).as_dict()
+def unreachable(place: Place, why: str) -> LlmError:
+    """Nobody answers at the address."""
+    what = f"{place.provider} cannot be reached: {why}"
+    if is_loopback(place.base_url):
+        what += ". Is the server running?"
+    return failed(place, "TRANSPORT", what)
 
 
-def _complete(headers: Mapping[str, str]) -> dict[str, str]:
-    return {"accept-encoding": _ENCODINGS, **headers}
+def unreachable_in_time(place: Place) -> LlmError:
+    """The connection could not be made in time."""
+    return failed(place, "TRANSPORT", f"{place.provider} could not be reached in time")
 
 
-def _proxy(base_url: str) -> str | None:
-    """The proxy that the environment names for `base_url`."""
-    # No proxy can reach this machine for us, whatever the environment says.
-    if is_loopback(base_url):
-        return None
-    address = httpx.URL(base_url)
-    proxies = getproxies()
-    found = proxies.get(address.scheme) or proxies.get("all")
-    if not found or proxy_bypass(address.host):
-        return None
-    return found if "://" in found else f"http://{found}"
+def silent(place: Place) -> LlmError:
+    """The server sent nothing for too long."""
+    return failed(place, "TIMEOUT", f"{place.provider} sent nothing for too long")
 
 
-def _tls_context() -> Any:
-    return httpx.create_ssl_context()
+def unsent(place: Place) -> LlmError:
+    """The server did not take the request in time."""
+    what = f"the request to {place.provider} could not be sent in time"
+    return failed(place, "TIMEOUT", what)
 
 
-def translate(exc: Exception, place: Place) -> LlmError:
-    """What an exception of httpx means for a call."""
+def undecodable(place: Place, why: str) -> LlmError:
+    """The body is not what its content-encoding says."""
+    what = f"{place.provider} sent bytes that do not decode: {why}"
+    return failed(place, "MALFORMED_RESPONSE", what)
+
+
+def unaddressed(place: Place, why: str) -> LlmError:
+    """The address is none."""
+    return failed(place, "TRANSPORT", f"{place.provider} has no usable address: {why}")
+
+
+def broken(place: Place, why: str) -> LlmError:
+    """The connection broke, or what came over it is no HTTP."""
+    return failed(place, "TRANSPORT", f"the connection to {place.provider} broke: {why}")
+
+
+def failed(place: Place, code: str, what: str) -> LlmError:
+    """A transport's failure, with what to do about it."""
     from dsh_acp.llm.failures import from_transport
 
-    why = str(exc) or type(exc).__name__
-    if isinstance(exc, httpx.ConnectTimeout):
-        code, what = "TRANSPORT", f"{place.provider} could not be reached in time"
-    elif isinstance(exc, httpx.ReadTimeout):
-        code, what = "TIMEOUT", f"{place.provider} sent nothing for too long"
-    elif isinstance(exc, httpx.TimeoutException):
-        code, what = "TIMEOUT", f"the request to {place.provider} could not be sent in time"
-    elif isinstance(exc, httpx.DecodingError):
-        code, what = "MALFORMED_RESPONSE", f"{place.provider} sent bytes that do not decode: {why}"
-    elif isinstance(exc, httpx.ConnectError | httpx.ProxyError):
-        code, what = "TRANSPORT", f"{place.provider} cannot be reached: {why}"
-        if is_loopback(place.base_url):
-            what += ". Is the server running?"
-    elif isinstance(exc, httpx.InvalidURL | httpx.UnsupportedProtocol):
-        code, what = "TRANSPORT", f"{place.provider} has no usable address: {why}"
-    else:
-        code, what = "TRANSPORT", f"the connection to {place.provider} broke: {why}"
     failure = from_transport(place, code, what)
     return LlmError(failure.message, code=failure.code)

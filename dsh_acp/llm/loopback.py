@@ -1,133 +1,304 @@
-"""Connections to a server on this machine: its socket, read and written directly.
+"""HTTP to a server on this machine: its socket, and h11 to speak over it.
 
-A local model streams far faster than any network, so what the general way costs for each piece
-(a transport, a protocol object, a paused and resumed reader) is most of what a piece costs at
-all. Everything that is not a plain loopback address goes the general way.
+A local model streams far faster than any network, so what the general way costs for each request
+and each piece (a pool and its locks, a transport, a paused and resumed reader) is most of what
+they cost at all; and a process whose model is near need not load a client for the internet.
 """
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 import socket
-from typing import Any, Final, cast
+import time
+from typing import Final
+from urllib.parse import quote, urlsplit
+import zlib
 
 import anyio
-import httpcore
-import httpx
+from anyio.lowlevel import checkpoint
+import h11
 
-_PLACES: Final = {"127.0.0.1": socket.AF_INET, "localhost": socket.AF_INET, "::1": socket.AF_INET6}
+from dsh_acp.errors import LlmError
+from dsh_acp.llm import http
+from dsh_acp.llm.http import Answer, Http
+from dsh_acp.llm.place import Place
+
+GET_LIMIT: Final = 16 * 1024 * 1024
+_READ: Final = 65536
+_HEAD_LIMIT: Final = 256 * 1024
+# A server that is always faster than us must not keep other sessions, or a cancel, from their turn.
+_READS_IN_A_ROW: Final = 8
+_SAFE: Final = "/%:@!$&'()*+,;=~-._?"
+# Both gzip and zlib, told by the first bytes.
+_ANY_WINDOW: Final = zlib.MAX_WBITS | 32
 
 
-class Transport(httpx.AsyncHTTPTransport):
-    """httpx's transport over such connections."""
-
-    def __init__(self, limits: httpx.Limits) -> None:
-        super().__init__(verify=False, limits=limits)
-        self._pool = httpcore.AsyncConnectionPool(
-            max_connections=limits.max_connections,
-            max_keepalive_connections=limits.max_keepalive_connections,
-            keepalive_expiry=limits.keepalive_expiry,
-            network_backend=_Backend(),
-        )
+class _Unaddressed(Exception):
+    """The address is none."""
 
 
-class _Backend(httpcore.AsyncNetworkBackend):
-    # The parameters called `timeout` here are the library's.
+class _Target:
+    """Where a URL leads."""
 
-    def __init__(self) -> None:
-        self._general: Final = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        family = _PLACES.get(host)
-        if family is None or local_address is not None:
-            return await self._general.connect_tcp(
-                host, port, timeout, local_address, socket_options
-            )
-        found = socket.socket(family, socket.SOCK_STREAM)
-        found.setblocking(False)
+    def __init__(self, url: str) -> None:
         try:
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with anyio.fail_after(timeout):
-                try:
-                    found.connect(("127.0.0.1" if host == "localhost" else host, port))
-                except BlockingIOError:
-                    await anyio.wait_writable(found)
-            if error := found.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                raise OSError(error, "connection refused")
-        except BaseException as exc:
-            found.close()
-            if (
-                host == "localhost"
-                and isinstance(exc, OSError)
-                and not isinstance(exc, TimeoutError)
-            ):
-                # It may listen on the other family only.
-                return await self._general.connect_tcp(host, port, timeout, None, socket_options)
-            if isinstance(exc, TimeoutError):
-                raise httpcore.ConnectTimeout(str(exc)) from exc
-            if isinstance(exc, OSError):
-                raise httpcore.ConnectError("All connection attempts failed") from exc
-            raise
-        return _Stream(found)
+            parts = urlsplit(url)
+            self.host = parts.hostname or ""
+            self.port = parts.port or 80
+        except ValueError as exc:
+            raise _Unaddressed(str(exc)) from exc
+        path = parts.path or "/"
+        self.path = quote(f"{path}?{parts.query}" if parts.query else path, safe=_SAFE).encode()
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        self.authority = (name if self.port == 80 else f"{name}:{self.port}").encode()
 
 
-class _Stream(httpcore.AsyncNetworkStream):
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket: Final = connection
+class _Connection:
+    """One socket and the state of the protocol on it."""
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket: Final = connected
+        self._reads = 0
+        self.protocol: Final = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_LIMIT)
+        self.idle_since = 0.0
+
+    async def send(self, data: bytes, timeout_s: float) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                with anyio.fail_after(timeout_s):
+                    await anyio.wait_writable(self._socket)
+
+    async def receive(self, timeout_s: float) -> None:
+        """Feed the protocol what comes next, or the end."""
+        self._reads += 1
+        if self._reads % _READS_IN_A_ROW == 0:
+            await checkpoint()
         try:
-            return self._socket.recv(max_bytes)
+            data = self._socket.recv(_READ)
         except BlockingIOError:
-            pass
-        except OSError as exc:
-            raise httpcore.ReadError(str(exc)) from exc
-        try:
-            with anyio.fail_after(timeout):
+            self._reads = 0
+            with anyio.fail_after(timeout_s):
                 await anyio.wait_readable(self._socket)
-            return self._socket.recv(max_bytes)
-        except TimeoutError as exc:
-            raise httpcore.ReadTimeout(str(exc)) from exc
-        except (OSError, anyio.ClosedResourceError) as exc:
-            raise httpcore.ReadError(str(exc)) from exc
+            data = self._socket.recv(_READ)
+        self.protocol.receive_data(data)
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        rest = memoryview(buffer)
-        try:
-            while rest:
-                try:
-                    rest = rest[self._socket.send(rest) :]
-                except BlockingIOError:
-                    with anyio.fail_after(timeout):
-                        await anyio.wait_writable(self._socket)
-        except TimeoutError as exc:
-            raise httpcore.WriteTimeout(str(exc)) from exc
-        except (OSError, anyio.ClosedResourceError) as exc:
-            raise httpcore.WriteError(str(exc)) from exc
-
-    async def aclose(self) -> None:
-        if self._socket.fileno() >= 0:
-            anyio.notify_closing(self._socket)
-            self._socket.close()
-
-    def get_extra_info(self, info: str) -> Any:
-        if info == "socket":
-            return self._socket
-        if info == "is_readable":
-            return self._is_readable()
-        return None
-
-    def _is_readable(self) -> bool:
+    def is_alive(self) -> bool:
         # An idle connection that has something to read was closed, or says what nobody asked for.
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            return False
-        except OSError:
             return True
-        return True
+        except OSError:
+            return False
+        return False
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            anyio.notify_closing(self._socket)
+            self._socket.close()
+
+
+class _Answer(Answer):
+    def __init__(
+        self, connection: _Connection, head: h11.Response, place: Place, idle_s: float
+    ) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+        super().__init__(head.status_code, headers)
+        self._connection = connection
+        self._place = place
+        self._idle_s = idle_s
+        encoded = headers.get("content-encoding", "identity").lower() in ("gzip", "deflate")
+        self._unpack = zlib.decompressobj(_ANY_WINDOW) if encoded else None
+        self.is_over = False
+
+    async def next(self) -> bytes | None:
+        try:
+            while not self.is_over:
+                piece = self._buffered()
+                if piece:
+                    return piece
+                if not self.is_over:
+                    await self._connection.receive(self._idle_s)
+        except TimeoutError as exc:
+            raise http.silent(self._place) from exc
+        except zlib.error as exc:
+            raise http.undecodable(self._place, str(exc)) from exc
+        except (OSError, anyio.ClosedResourceError, h11.RemoteProtocolError) as exc:
+            raise http.broken(self._place, str(exc) or type(exc).__name__) from exc
+        return None
+
+    def _buffered(self) -> bytes:
+        """All that has come of the body and was not taken yet, in one piece."""
+        pieces: list[bytes] = []
+        while True:
+            event = self._connection.protocol.next_event()
+            if isinstance(event, h11.Data):
+                pieces.append(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage):
+                self.is_over = True
+                break
+            else:
+                break
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if self._unpack is None:
+            return data
+        unpacked = self._unpack.decompress(data)
+        return unpacked + self._unpack.flush() if self.is_over else unpacked
+
+
+class Loopback(Http):
+    """Connections to one server on this machine. No proxy is asked: none could reach it for us."""
+
+    def __init__(self, connect_timeout_s: float, idle_timeout_s: float) -> None:
+        self._connect_s: Final = connect_timeout_s
+        self._idle_s: Final = idle_timeout_s
+        self._kept: list[_Connection] = []
+
+    async def warm(self) -> None:
+        return
+
+    @asynccontextmanager
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, place: Place
+    ) -> AsyncGenerator[Answer]:
+        try:
+            target = _Target(url)
+            connection = await self._connected(target)
+        except _Unaddressed as exc:
+            raise http.unaddressed(place, str(exc)) from exc
+        except TimeoutError as exc:
+            raise http.unreachable_in_time(place) from exc
+        except (OSError, UnicodeError, OverflowError) as exc:
+            raise http.unreachable(place, str(exc)) from exc
+        answer: _Answer | None = None
+        try:
+            answer = await self._exchange(connection, b"POST", target, headers, body, place)
+            yield answer
+        finally:
+            self._release(connection, is_over=answer is not None and answer.is_over)
+
+    async def _exchange(
+        self,
+        connection: _Connection,
+        method: bytes,
+        target: _Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        place: Place,
+    ) -> _Answer:
+        """Send a request and read the head of its answer."""
+        try:
+            await connection.send(_request(connection, method, target, headers, body), self._idle_s)
+        except TimeoutError as exc:
+            raise http.unsent(place) from exc
+        except (OSError, anyio.ClosedResourceError, h11.LocalProtocolError) as exc:
+            raise http.broken(place, str(exc) or type(exc).__name__) from exc
+        try:
+            while True:
+                event = connection.protocol.next_event()
+                if isinstance(event, h11.Response):
+                    return _Answer(connection, event, place, self._idle_s)
+                if event is h11.NEED_DATA:
+                    await connection.receive(self._idle_s)
+                elif not isinstance(event, h11.InformationalResponse):
+                    raise http.broken(place, "the server closed it without an answer")
+        except TimeoutError as exc:
+            raise http.silent(place) from exc
+        except (OSError, anyio.ClosedResourceError, h11.RemoteProtocolError) as exc:
+            raise http.broken(place, str(exc) or type(exc).__name__) from exc
+
+    async def get(self, url: str, headers: Mapping[str, str], timeout_s: float) -> bytes | None:
+        nowhere = Place("")
+        connection: _Connection | None = None
+        answer: _Answer | None = None
+        try:
+            with anyio.fail_after(timeout_s):
+                target = _Target(url)
+                connection = await self._connected(target)
+                answer = await self._exchange(connection, b"GET", target, headers, b"", nowhere)
+                status, body = answer.status, await answer.read(GET_LIMIT)
+        except (LlmError, OSError, ValueError, OverflowError, _Unaddressed):
+            # What is asked here is never essential.
+            return None
+        finally:
+            if connection is not None:
+                self._release(connection, is_over=answer is not None and answer.is_over)
+        return body if status == 200 else None
+
+    async def aclose(self) -> None:
+        kept, self._kept = self._kept, []
+        for connection in kept:
+            connection.close()
+
+    async def _connected(self, target: _Target) -> _Connection:
+        now = time.monotonic()
+        while self._kept:
+            connection = self._kept.pop()
+            if now - connection.idle_since < http.KEEP_S and connection.is_alive():
+                return connection
+            connection.close()
+        with anyio.fail_after(self._connect_s):
+            return _Connection(await _connect(target))
+
+    def _release(self, connection: _Connection, *, is_over: bool) -> None:
+        """Keep a connection whose last answer was read to its end; close any other."""
+        protocol = connection.protocol
+        if is_over and protocol.our_state is h11.DONE and protocol.their_state is h11.DONE:
+            protocol.start_next_cycle()
+            connection.idle_since = time.monotonic()
+            self._kept.append(connection)
+        else:
+            connection.close()
+
+
+def _request(
+    connection: _Connection,
+    method: bytes,
+    target: _Target,
+    headers: Mapping[str, str],
+    body: bytes,
+) -> bytes:
+    given = {"accept-encoding": http.ENCODINGS, **headers}
+    lines = [(b"host", target.authority)]
+    lines += [(name.encode(), value.encode()) for name, value in given.items()]
+    if body:
+        lines.append((b"content-length", b"%d" % len(body)))
+    protocol = connection.protocol
+    head = protocol.send(h11.Request(method=method, target=target.path, headers=lines))
+    rest = protocol.send(h11.Data(data=body)) if body else b""
+    protocol.send(h11.EndOfMessage())
+    return (head or b"") + (rest or b"")
+
+
+async def _connect(target: _Target) -> socket.socket:
+    """Raises: OSError, OverflowError (a port out of range)."""
+    # `localhost` may be served by either family, and a wildcard is an address to listen on.
+    if target.host == "localhost":
+        try:
+            return await _dial(socket.AF_INET, "127.0.0.1", target.port)
+        except OSError:
+            return await _dial(socket.AF_INET6, "::1", target.port)
+    if ":" in target.host:
+        return await _dial(socket.AF_INET6, target.host, target.port)
+    host = "127.0.0.1" if target.host == "0.0.0.0" else target.host
+    return await _dial(socket.AF_INET, host, target.port)
+
+
+async def _dial(family: int, host: str, port: int) -> socket.socket:
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setblocking(False)
+    try:
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            found.connect((host, port))
+        except BlockingIOError:
+            await anyio.wait_writable(found)
+            if error := found.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(error, "all attempts to connect failed") from None
+    except BaseException:
+        anyio.notify_closing(found)
+        found.close()
+        raise
+    return found

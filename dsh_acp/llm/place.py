@@ -8,14 +8,18 @@ from msgspec import Struct
 
 from dsh_acp import jsontext
 
+_HERE: Final = ("localhost", "::1", "0.0.0.0")
 _QUOTED_LIMIT: Final = 400
 _SHORTEST_KEY: Final = 8
 
 
 def is_loopback(url: str) -> bool:
     """Whether `url` names this machine."""
-    host = (urlsplit(url).hostname or "").lower()
-    return host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.")
+    try:
+        host = (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return False
+    return host in _HERE or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
 
 
 def join(base_url: str, path: str) -> str:
