@@ -10,6 +10,8 @@ import logging
 import sys
 from typing import Final, Protocol
 
+import anyio.to_thread
+
 from dsh_acp.acp.uploads import Uploads
 from dsh_acp.agent.hooks import Hooks
 from dsh_acp.agent.services import Routes
@@ -17,6 +19,7 @@ from dsh_acp.config import Settings
 from dsh_acp.llm.provider import Provider
 from dsh_acp.log.attachments import Attachments
 from dsh_acp.log.store import Store
+from dsh_acp.messages import ImageRef
 from dsh_acp.tools import catalog
 from dsh_acp.tools.tool import Tool, World
 from dsh_acp.tools.world import LocalWorld
@@ -148,4 +151,7 @@ class _Shared:
         self.attachments = Attachments(settings.home)
         self.uploads = Uploads(settings.home / "uploads")
         self.providers = connect(settings, self.attachments)
-        self.tools = catalog.builtin(settings)
+        self.tools = catalog.builtin(settings, self._keep)
+
+    async def _keep(self, data: bytes, media_type: str, name: str) -> ImageRef:
+        return await anyio.to_thread.run_sync(self.attachments.put, data, media_type, name)

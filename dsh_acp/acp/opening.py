@@ -102,7 +102,8 @@ class Opening:
             additional_directories=place.directories,
             max_tokens=settings.max_tokens,
             # A recording answers no title requests.
-            llm_titles=not (settings.model or "").startswith("replay:"),
+            llm_titles=bool(settings.title_model)
+            or not (settings.model or "").startswith("replay:"),
         )
         session = Session(log, services=services, options=options)
         codec = self.codec(session.id, client)

@@ -41,7 +41,10 @@ async def _improve(parts: Parts) -> None:
         for seq, item in zip(seqs, messages, strict=True)
         if isinstance(item, UserMessage)
     ]
-    provider, model = parts.options.route()
+    chosen = parts.services.settings.title_model
+    provider, model = (
+        parts.options.route() if chosen is None else parts.services.providers.resolve(chosen)
+    )
     ask = Message.user(
         (Text(titles.REQUEST + jsontext.encode(said).decode()),),
         {"kind": "plugin", "plugin": "dsh-session-title-llm"},

@@ -111,17 +111,20 @@ class ConfigFile(_Table):
     bash_timeout_ms: Annotated[int, Field(gt=0, le=600_000)] | None = None
     max_parallel_tool_calls: Positive | None = None
     max_requests_per_turn: Positive | None = None
+    max_result_bytes: Annotated[int, Field(ge=500)] | None = None
     client_terminals: bool | None = None
     prompt_while_running: Literal["queue", "steer"] | None = None
     auto_compact: bool | None = None
     compact_threshold: Annotated[float, Field(gt=0, lt=1)] | None = None
     instructions: str | None = None
     project_hooks: bool | None = None
+    title_model: Words | None = None
     web_private_hosts: list[Words] | None = None
     search_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+\S*$")] | None = None
     providers: dict[str, ProviderTable] = {}
     mcp_servers: dict[str, McpServerTable] = {}
     lsp: dict[str, LspTable] = {}
+    lsp_max_places: Positive | None = None
     sandbox: Literal["auto", "landlock", "bubblewrap", "off"] | None = None
     sandbox_network: bool | None = None
     sandbox_writable: list[Annotated[str, Field(pattern=r"^[/~]")]] | None = None

@@ -104,6 +104,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     mcp_connect_timeout_s: float = 30.0
     mcp_call_timeout_s: float = 300.0
     lsp_servers: tuple[LspServerSettings, ...] = ()
+    lsp_max_places: int = 100
     sandbox: SandboxChoice = "auto"
     """What confines commands under the preset `workspace-write`."""
     sandbox_network: bool = False
@@ -113,11 +114,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     bash_timeout_ms: int = 120_000
     max_parallel_tool_calls: int = 10
     max_requests_per_turn: int = 200
+    max_result_bytes: int | None = None
+    """What a tool's result may hold; the whole of a longer one is in a file. `None`: no bound."""
     client_terminals: bool = False
     prompt_while_running: Literal["queue", "steer"] = "queue"
     auto_compact: bool = True
     compact_threshold: float = 0.8
     instructions: str | None = None
+    title_model: str | None = None
+    """The model that names sessions, as provider/model; `None` is the session's own."""
     project_hooks: bool = False
     """Whether the hook files of a project are run."""
     web_private_hosts: tuple[str, ...] = ()

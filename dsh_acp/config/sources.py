@@ -169,6 +169,7 @@ _PLAIN: Final = (
     "bash_timeout_ms",
     "max_parallel_tool_calls",
     "max_requests_per_turn",
+    "max_result_bytes",
     "mcp_wait_s",
     "mcp_connect_timeout_s",
     "mcp_call_timeout_s",
@@ -178,7 +179,9 @@ _PLAIN: Final = (
     "auto_compact",
     "compact_threshold",
     "instructions",
+    "title_model",
     "project_hooks",
+    "lsp_max_places",
     "search_url",
 )
 
