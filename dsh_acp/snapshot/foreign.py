@@ -6,7 +6,7 @@ system prompts, tool schemas, the runtime context, titles and the presentation d
 What a scenario needs that is not here is told instead of a difference.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -16,6 +16,7 @@ from dsh_acp.config.sources import load
 from dsh_acp.snapshot.bench import Bench, bench, launch
 from dsh_acp.snapshot.calls import update_of
 from dsh_acp.snapshot.compare import Difference, compare
+from dsh_acp.snapshot.compositions import composed, missing, names_sessions
 from dsh_acp.snapshot.harvest import harvest
 from dsh_acp.snapshot.moves import MOVES
 from dsh_acp.snapshot.normalise import Normaliser
@@ -24,10 +25,7 @@ from dsh_acp.snapshot.rows import unpack
 from dsh_acp.snapshot.runner import Options, Result
 from dsh_acp.snapshot.scenario import STDOUT, Scenario, log_name
 from dsh_acp.snapshot.script import Agent, Input
-from dsh_acp.snapshot.steps import (
-    NewSessionExpectError,
-    WaitForTitleAfterTurnEnd,
-)
+from dsh_acp.snapshot.steps import NewSessionExpectError
 from dsh_acp.tools import catalog
 
 Json: TypeAlias = dict[str, Any]
@@ -42,20 +40,14 @@ _NEEDS: Final = {
     "send_message": "needs subagents that can be spoken to again",
     "report": "needs subagents that report while they run",
     "create_goal": "needs goals",
-    "read_image": "needs read_image",
 }
 """Why a scenario that calls a tool which is not here cannot be played."""
 
 _MARKS: Final = {
-    b'"name":"lsp","arguments"': "needs their stub language server",
-    b"Full formatted result stored at": "their composition keeps only 800 bytes of output",
     b"Instructions from: ": "compares the wording of workspace instructions",
 }
-_CONFIG: Final = "project_hooks = true\n"
-"""They take the hooks of a project as they are."""
-
 _COMPOSED: Final = frozenset(
-    ("permission/preset", "sandbox/mode", "approval/policy", "session/title", "request/context")
+    ("permission/preset", "sandbox/mode", "approval/policy", "request/context")
 )
 
 
@@ -69,8 +61,8 @@ async def run_foreign(scenario: Scenario, options: Options) -> Result:
     name = scenario.name
     if reason := _missing(scenario):
         return Result(name=name, skipped=reason)
-    scenario = _Adapted(scenario)
-    with bench(scenario) as found:
+    with bench(scenario) as found, composed(scenario, found) as config:
+        scenario = _Adapted(scenario, config)
         player = Player(
             scenario.input,
             found.cwd,
@@ -88,14 +80,19 @@ async def run_foreign(scenario: Scenario, options: Options) -> Result:
 class _Adapted(Scenario):
     """One of theirs, started the way they start: unasked, unless the script answers questions."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, config: str) -> None:
         super().__init__(scenario.folder)
+        self._config = config
+
+    @property
+    def overrides(self) -> dict[int, Any]:
+        return {} if names_sessions(self) else super().overrides
 
     @property
     def input(self) -> Input:  # pyright: ignore[reportIncompatibleVariableOverride]
         script = Input.decode(self.path("input.json").read_bytes())
         preset = "workspace-write" if script.permission_answers else "full-access"
-        return msgspec.structs.replace(script, agent=Agent(permission=preset, config=_CONFIG))
+        return msgspec.structs.replace(script, agent=Agent(permission=preset, config=self._config))
 
 
 def _missing(scenario: Scenario) -> str:
@@ -103,15 +100,14 @@ def _missing(scenario: Scenario) -> str:
     for step in scenario.input.steps:
         if isinstance(step, NewSessionExpectError) and step.additional_directories:
             return "refuses additional directories, which are accepted here"
-        if isinstance(step, WaitForTitleAfterTurnEnd):
-            return "scripts the answer to a title request, which a recording has no place for"
     known = catalog.builtin(load(environ={}))
     text = b"\n".join(line for log in scenario.logs for line in log)
     text += jsontext.encode(scenario.overrides.get(0))
     for name, reason in _NEEDS.items():
         if name not in known and b'"name":"%b"' % name.encode() in text:
             return reason
-    return next((reason for mark, reason in _MARKS.items() if mark in text), "")
+    found = next((reason for mark, reason in _MARKS.items() if mark in text), "")
+    return found or missing(scenario)
 
 
 # ---------------------------------------------------------------- transcripts
@@ -225,12 +221,19 @@ def _records(lines: Sequence[bytes]) -> Iterator[Json]:
 
 
 def _essence(events: Iterable[Json], table: Normaliser) -> list[bytes]:
-    """Types, order and data, without what a composition decides."""
+    """Types, order and data, without what a composition decides.
+
+    Titles come last: they are asked for in the background.
+    """
     out: list[bytes] = []
+    named: list[bytes] = []
     for event in events:
         data = cast(Json, event.get("data") or {})
         kind = event["type"]
         if event.get("ignorable") or kind in _COMPOSED or _is_context(data):
+            continue
+        if kind in _NAMING:
+            named.append(jsontext.encode({"type": kind, "data": _NAMING[kind](data)}))
             continue
         if kind == "request/header":
             data = {"reason": data["reason"]}
@@ -244,7 +247,18 @@ def _essence(events: Iterable[Json], table: Normaliser) -> list[bytes]:
         if "surfaceOp" in event:
             kept["surfaceOp"] = "append" if event["surfaceOp"] == "append" else "replace"
         out.append(jsontext.encode(table.value(kept)))
-    return out
+    return out + named
+
+
+def _title(data: Json) -> Json:
+    source = data["source"]
+    return {"title": data["title"], "kind": source["kind"], "model": source.get("model")}
+
+
+_NAMING: Final[Mapping[str, Callable[[Json], Any]]] = {
+    "session/title": _title,
+    "session/title-llm-request": lambda data: data["route"],
+}
 
 
 def _alike(value: Any) -> Any:
