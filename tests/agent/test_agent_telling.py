@@ -1,6 +1,6 @@
 """What is told about a session: its title, its tokens, its cost, and notices to the model."""
 
-from agent_bench import Bench, Gate, calls, failure, text, types
+from agent_bench import Bench, Gate, Model, Models, calls, failure, text, types
 from hypothesis import given, settings, strategies as st
 import pytest
 
@@ -77,6 +77,24 @@ async def test_the_model_may_find_a_better_title_once_the_turn_has_ended(bench: 
         assert session.title == "Parser repair"
         assert types(session).count("session/title-llm-request") == 1
         assert request.messages[0] not in bench.model.requests[2].messages
+
+
+async def test_a_model_of_its_own_may_find_the_title(bench: Bench) -> None:
+    bench.options["llm_titles"] = True
+    bench.settings["title_model"] = "other/small"
+    other = Model(text("Parser repair"), name="other")
+    bench.models = Models(bench.model, other)
+    bench.say(text("one"))
+    async with bench.running() as session:
+        await bench.prompt(session, "Fix the parser")
+        follower = session.log.follow(session.log.seq)
+        while session.title != "Parser repair":
+            await follower.wait()
+            follower.take()
+        (title,) = [e.payload for e in session.log.events() if e.type == "session/title"][1:]
+    assert title.source["model"] == {"provider": "other", "model": "small"}
+    assert [request.config.model for request in other.requests] == ["small"]
+    assert len(bench.model.requests) == 1
 
 
 async def test_a_title_that_cannot_be_had_leaves_the_old_one(bench: Bench) -> None:

@@ -207,6 +207,12 @@ def test_places_of_one_file_stand_together() -> None:
     assert language_text.locations([a, b, replace(a, line=2)], "/p") == "a:1:1\na:2:1\nb:1:1"
 
 
+def test_the_bound_on_places_is_told() -> None:
+    a, b, c = (Place(f"/p/{name}", 1, 1) for name in "abc")
+    told = language_text.locations([a, b, c], "/p", 2)
+    assert told == "a:1:1\nb:1:1\n… 1 more location omitted (limit 2)."
+
+
 def test_an_unfinished_check_says_so() -> None:
     found = [Finding(Place("/p/a", 1, 1), "hint", "h" * 600)]
     text = language_text.diagnostics(found, "/p", ("slow",))
