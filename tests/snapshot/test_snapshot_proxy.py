@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 import sys
+from typing import Any
 
 import anyio
 import pytest
@@ -77,23 +78,57 @@ async def test_an_altered_agent_is_red_at_the_right_frame(
     assert difference.got.startswith('"Other: hello')
 
 
-async def test_the_official_sdks_echo_agent_can_be_recorded_and_replayed(tmp_path: Path):
+async def test_a_talk_of_the_official_sdks_client_and_echo_agent_is_replayed(tmp_path: Path):
     acp = pytest.importorskip("acp")
-    assert acp
-    agent = tmp_path / "echo_agent.py"
+    agent, out, cwd = tmp_path / "echo_agent.py", tmp_path / "taped", tmp_path / "somewhere"
     agent.write_text(ECHO, encoding="utf-8")
-    cwd, out = tmp_path / "somewhere", tmp_path / "taped"
+    cwd.mkdir()
+    argv = ["-c", PROXY, "proxy", "--out", str(out), "--", sys.executable, str(agent)]
+    heard: list[str] = []
+
+    class Editor(acp.Client):
+        async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+            heard.append(update.content.text)
+
+    with anyio.fail_after(60):
+        async with acp.spawn_agent_process(Editor(), sys.executable, *argv, env=ENV, cwd=cwd) as (
+            connection,
+            process,
+        ):
+            await connection.initialize(protocol_version=1)
+            session = (await connection.new_session(cwd=str(cwd), mcp_servers=[])).session_id
+            for words in ("hello", f"in {cwd}"):
+                prompt = [acp.text_block(words)]
+                answer = await connection.prompt(prompt=prompt, session_id=session)
+                assert answer.stop_reason == "end_turn"
+        await process.wait()
+        assert heard == ["hello", f"in {cwd}"]
+
+        result = await check(out)
+        assert result.ok, (result.problems, result.differences)
+
+        agent.write_text(ECHO.replace("block.text)", "block.text.upper())"), encoding="utf-8")
+        (difference,) = (await check(out)).differences
+    # Its first two lines answer initialize and session/new.
+    assert (difference.line, difference.path) == (3, "frame.params.update.content.text")
+    assert (difference.expected, difference.got) == ('"hello"', '"HELLO"')
+
+
+async def test_a_later_version_that_only_differs_later_is_red_there(tmp_path: Path):
+    pytest.importorskip("acp")
+    agent, out, cwd = tmp_path / "echo_agent.py", tmp_path / "taped", tmp_path / "somewhere"
+    agent.write_text(ECHO, encoding="utf-8")
     cwd.mkdir()
     argv = [sys.executable, "-c", PROXY, "proxy", "--out", str(out), "--", sys.executable]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with Client.spawn([*argv, str(agent)], cwd, ENV) as client:
             await client.initialize()
             await client.prompt(await client.new_session(cwd), "hello")
-        assert (await check(out)).ok
-        agent.write_text(ECHO.replace("block.text", "block.text.upper()"), encoding="utf-8")
+        later = ECHO.replace('stop_reason="end_turn"', 'stop_reason="refusal"')
+        agent.write_text(later, encoding="utf-8")
         (difference,) = (await check(out)).differences
-    assert difference.path == "frame.params.update.content.text"
-    assert (difference.expected, difference.got) == ('"hello"', '"HELLO"')
+    assert (difference.line, difference.path) == (4, "frame.result.stopReason")
+    assert (difference.expected, difference.got) == ('"end_turn"', '"refusal"')
 
 
 ECHO = """
