@@ -36,7 +36,7 @@ bench: $(STAMP)
 	@$(BIN)/python tests/bench/run.py $(ARGS)
 
 e2e-local: $(LOCAL_STAMP)
-	$(PYTEST) -m local_model $(ARGS)
+	DSH_ACP_TEST_LOCAL=1 $(PYTEST) -m local_model -rP tests/llm tests/e2e $(ARGS)
 	-$(BIN)/python -m dsh_acp demo --model local  # so small a model seldom fixes the bug
 
 test-clients: $(STAMP)

@@ -78,6 +78,7 @@ class Agent:
         self.permission: str | None = "allow_once"
         """The kind of option that questions are answered with; `None` leaves them open."""
         self.is_judged = True
+        self.wait_s = WAIT_S
         self.reading = threading.Event()
         """Clear it, and nobody reads the agent's stdout."""
         self.reading.set()
@@ -144,7 +145,7 @@ class Agent:
     def until(self, matches: Callable[[Frame], Any], since: int = 0) -> Frame:
         """The first frame at or after `since` that matches; waits for it."""
         at = since
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + self.wait_s
         with self._news:
             while True:
                 while at < len(self.frames):
@@ -302,6 +303,17 @@ def environment(home: Path, url: str, **more: str) -> dict[str, str]:
     env = agent_env(home, "openai/m", OPENAI_BASE_URL=url, OPENAI_API_KEY="sk-e2e-secret")
     path = os.pathsep.join(filter(None, (more.pop("PYTHONPATH", ""), env["PYTHONPATH"])))
     return {**env, "PYTHONPATH": path, **more}
+
+
+def install_plugin(site: Path, module: Path) -> Path:
+    """Put a copy of `module`, whose `install` is the plugin, into `site` as a package would."""
+    name = module.stem
+    info = site / f"{name}-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n", "utf-8")
+    (info / "entry_points.txt").write_text(f"[dsh_acp.plugins]\n{name} = {name}:install\n", "utf-8")
+    (site / module.name).write_bytes(module.read_bytes())
+    return site
 
 
 def log_of(home: Path, session: str) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 import re
 
-from e2e_agent import Agent, Frame, bodies, events_of, log_of, script
+from e2e_agent import Agent, Frame, bodies, events_of, install_plugin, log_of, script
 import pytest
 
 from dsh_acp.llm.fake import FakeLlm
@@ -32,16 +32,7 @@ def villain(start: Start, tmp_path: Path, fake: FakeLlm) -> Callable[[str], Agen
     """Starts an agent with the villain installed as a package."""
 
     def begin(act: str) -> Agent:
-        site = tmp_path / "site"
-        info = site / "villain-1.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(
-            "Metadata-Version: 2.1\nName: villain\nVersion: 1\n", "utf-8"
-        )
-        (info / "entry_points.txt").write_text(
-            "[dsh_acp.plugins]\nvillain = villain:install\n", "utf-8"
-        )
-        (site / "villain.py").write_bytes((HERE / "villain.py").read_bytes())
+        site = install_plugin(tmp_path / "site", HERE / "villain.py")
         fake.use(script())
         return start(PYTHONPATH=str(site), VILLAIN=act, VILLAIN_TOLD=str(tmp_path / "told"))
 
