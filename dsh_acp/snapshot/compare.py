@@ -119,6 +119,8 @@ def label(line: bytes) -> str:
     if not isinstance(found, dict):
         return "not an object"
     frame = cast(dict[str, Any], found)
+    if "from" in frame and isinstance(frame.get("frame"), dict):  # a line of a proxy's recording
+        frame = cast(dict[str, Any], frame["frame"])
     if "method" in frame:
         update = update_of(frame) or {}
         kind = f" {update.get('sessionUpdate')}" if "sessionUpdate" in update else ""

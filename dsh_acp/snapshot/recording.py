@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import anyio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dsh_acp import jsontext
 from dsh_acp.snapshot.calls import AgentEnded
@@ -109,6 +110,7 @@ async def replay(
 ) -> tuple[list[str], Difference | None]:
     """Play the client of `wire.jsonl` against `argv`; problems and the first differing frame.
 
+    Its line is that of the file.
     An agent that says nothing for `silence_s` while a frame is owed has failed.
     """
     lines = read_lines(folder / WIRE) or []
@@ -138,8 +140,17 @@ async def replay(
                 break
             got.append(table.record("agent", line).encode())
             if got[-1] != expected[len(got) - 1]:
-                return problems, compare(WIRE, expected[: len(got)], got)
+                return problems, _difference(records, expected[: len(got)], got)
         await client.close()
     received = [line.data for line in client.lines if not line.sent]
     got += [table.record("agent", line).encode() for line in received[len(got) :]]
-    return problems, compare(WIRE, expected, got)
+    return problems, _difference(records, expected, got)
+
+
+def _difference(records: list[Json], expected: list[bytes], got: list[bytes]) -> Difference | None:
+    found = compare(WIRE, expected, got)
+    if found is None:
+        return None
+    lines = [number for number, r in enumerate(records, 1) if r["from"] == "agent"]
+    lines.append(len(records) + 1)
+    return replace(found, line=lines[found.line - 1])

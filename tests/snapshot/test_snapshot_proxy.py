@@ -14,6 +14,7 @@ from dsh_acp.snapshot.runner import Options, Result, run
 from dsh_acp.snapshot.scenario import Scenario
 
 ENV = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+ECHO = Path(__file__).with_name("echo_agent.py").read_text("utf-8")
 PROXY = "import sys; from dsh_acp.commands.snapshot import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -74,7 +75,7 @@ async def test_an_altered_agent_is_red_at_the_right_frame(
     result = await check(recording)
     (difference,) = result.differences
     assert difference.path == "frame.params.update.content.text"
-    assert difference.line == 3
+    assert (difference.line, difference.label) == (6, "session/update agent_message_chunk")
     assert difference.got.startswith('"Other: hello')
 
 
@@ -109,8 +110,8 @@ async def test_a_talk_of_the_official_sdks_client_and_echo_agent_is_replayed(tmp
 
         agent.write_text(ECHO.replace("block.text)", "block.text.upper())"), encoding="utf-8")
         (difference,) = (await check(out)).differences
-    # Its first two lines answer initialize and session/new.
-    assert (difference.line, difference.path) == (3, "frame.params.update.content.text")
+    # Three lines of the client and two of the agent come before it.
+    assert (difference.line, difference.path) == (6, "frame.params.update.content.text")
     assert (difference.expected, difference.got) == ('"hello"', '"HELLO"')
 
 
@@ -127,35 +128,8 @@ async def test_a_later_version_that_only_differs_later_is_red_there(tmp_path: Pa
         later = ECHO.replace('stop_reason="end_turn"', 'stop_reason="refusal"')
         agent.write_text(later, encoding="utf-8")
         (difference,) = (await check(out)).differences
-    assert (difference.line, difference.path) == (4, "frame.result.stopReason")
+    assert (difference.line, difference.path) == (7, "frame.result.stopReason")
     assert (difference.expected, difference.got) == ('"end_turn"', '"refusal"')
-
-
-ECHO = """
-import asyncio, uuid
-import acp
-from acp.schema import TextContentBlock
-
-
-class Echo(acp.Agent):
-    def on_connect(self, conn):
-        self.conn = conn
-
-    async def initialize(self, protocol_version, **kwargs):
-        return acp.InitializeResponse(protocol_version=protocol_version)
-
-    async def new_session(self, cwd, mcp_servers=None, **kwargs):
-        return acp.NewSessionResponse(session_id=uuid.uuid4().hex)
-
-    async def prompt(self, prompt, session_id, **kwargs):
-        for block in prompt:
-            chunk = acp.update_agent_message(acp.text_block(block.text))
-            await self.conn.session_update(session_id=session_id, update=chunk)
-        return acp.PromptResponse(stop_reason="end_turn")
-
-
-asyncio.run(acp.run_agent(Echo()))
-"""
 
 
 @pytest.mark.parametrize(
