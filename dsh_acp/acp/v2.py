@@ -267,7 +267,7 @@ class Codec:
     def _remarks(self, id: str, output: str, shown: bytearray) -> bytes:
         """What is said of a command below its output, such as that its time was up."""
         found: list[str] = []
-        for line in reversed(output.split("\n")):
+        for line in reversed(output.rstrip("\n").split("\n")):
             if not (line.startswith("[") and line.endswith("]")) or line.encode() in shown:
                 break
             found.insert(0, line)

@@ -92,8 +92,6 @@ class Methods:
     async def prompt(self, call: Call) -> Any:
         """A prompt, or a slash command; answered when it is in the conversation."""
         params = call.decode(requests.PROMPT)
-        if not params.prompt:
-            raise RpcError(INVALID_PARAMS, "The prompt is empty.")
         return await self._sessions.prompt(call, params.session_id, params.prompt, params.meta)
 
     async def cancel(self, call: Call) -> Any:

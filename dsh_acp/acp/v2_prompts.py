@@ -55,6 +55,8 @@ class Receipts(Prompts):
         self._stopped: dict[str, Any] = {}
         self._is_turn = self._has_claimed = False
         self._commands: list[Call] = []
+        self._passed: Call | None = None
+        """The command that stands for a prompt; its words are in the log, or will be."""
         self._questions = 0
         self._shown: list[Any] = []
 
@@ -119,10 +121,17 @@ class Receipts(Prompts):
                 return b"" if prompt is None else prompt.call.settle({"messageId": message.id})
             case TurnEnd(turn=turn, reason=reason):
                 return self._turn_end(turn, reason)
-            case CommandRun(command_id=id) if self._commands:
-                return self._run() + self._commands[-1].settle({"messageId": id})
+            case CommandRun(command_id=id):
+                return self._command_run(id)
             case _:
                 return b""
+
+    def _command_run(self, id: str) -> bytes:
+        call = self._commands[-1] if self._commands else self._passed
+        self._passed = None
+        if call is None or call.answered:
+            return b""
+        return self._run() + call.settle({"messageId": id})
 
     def _turn_end(self, turn: int, reason: TurnEndReason) -> bytes:
         ends = outcome(reason)
@@ -139,7 +148,8 @@ class Receipts(Prompts):
         """An error when the message never got in; else the end of what it began."""
         if not prompt.call.answered:
             return self._not_inserted(prompt, outcome)
-        self._is_turn = self._has_claimed = False
+        if prompt.turn is not None:
+            self._is_turn = self._has_claimed = False
         return self._rest(outcome)
 
     def _not_inserted(self, prompt: Prompt, ends: str | RpcError) -> bytes:
@@ -148,7 +158,8 @@ class Receipts(Prompts):
         if isinstance(ends, RpcError):
             return prompt.call.settle_error(ends)
         if ends == "refusal":
-            return prompt.call.settle_error(RpcError(INTERNAL_ERROR, "The prompt was refused."))
+            refused = RpcError(INTERNAL_ERROR, "The prompt was refused.", {"stopReason": ends})
+            return prompt.call.settle_error(refused)
         return prompt.call.settle_error(RpcError(REQUEST_CANCELLED, "The prompt was cancelled."))
 
     def add(self, prompt: Prompt) -> None:
@@ -156,6 +167,7 @@ class Receipts(Prompts):
         super().add(prompt)
         if prompt.call in self._commands:
             self._commands.remove(prompt.call)
+            self._passed = prompt.call
 
     def drop(self, prompt: Prompt) -> bytes:
         """Nothing came of it."""

@@ -1,11 +1,12 @@
 """The levels of a check that need no process: `log` and `projection`.
 
 `log` asks whether the committed logs hold together: they load, keep their relations, and every
-request can be rebuilt from what precedes it. `projection` derives the transcript from script and
-logs alone and compares it with the committed one: what a log says and what an editor is shown are
-the same story.
+request can be rebuilt from what precedes it. `projection` derives the transcripts of each version
+from script and logs alone and compares them with the committed ones: what a log says and what an
+editor is shown are the same story.
 """
 
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 import re
 from typing import Any, Final, TypeAlias
@@ -17,8 +18,9 @@ from dsh_acp.snapshot.calls import update_of
 from dsh_acp.snapshot.compare import Difference, compare
 from dsh_acp.snapshot.normalise import Normaliser
 from dsh_acp.snapshot.runner import Result
-from dsh_acp.snapshot.scenario import STDOUT, Scenario, join, log_name
+from dsh_acp.snapshot.scenario import Scenario, join, log_name
 from dsh_acp.snapshot.steps import Initialize, Load, Restart, Resume
+from dsh_acp.snapshot.versions import capabilities, transcript
 
 Json: TypeAlias = dict[str, Any]
 SHOWN: Final = 5
@@ -66,9 +68,15 @@ async def check_log(scenario: Scenario) -> Result:
 async def check_projection(scenario: Scenario) -> Result:
     """The level `projection`."""
     name = scenario.name
+    told = tuple(scenario.discrepancies())
     if reason := _not_derivable(scenario):
-        return Result(name=name, skipped=reason)
-    committed = [jsontext.loads(line) for line in scenario.stdout or []]
+        return Result(name=name, problems=told, skipped="" if told else reason)
+    found = [difference for v in scenario.versions for difference in _differences(scenario, v)]
+    return Result(name=name, problems=told, differences=tuple(found[:1]))
+
+
+def _differences(scenario: Scenario, version: int) -> list[Difference]:
+    committed = [jsontext.loads(line) for line in scenario.transcript(version) or []]
     differences: list[Difference] = []
     for lines in scenario.logs:
         header = jsontext.loads(lines[0])
@@ -76,10 +84,10 @@ async def check_projection(scenario: Scenario) -> Result:
             continue  # shown in its parent's card, never as a session of its own
         sid = str(header["id"])
         shown = [frame for frame in committed if _is_derived(frame, sid)]
-        derived = [frame for frame in _derive(scenario, lines) if _is_derived(frame, sid)]
-        found = compare(STDOUT, _canonical(shown), _canonical(derived))
+        derived = [frame for frame in _derive(scenario, lines, version) if _is_derived(frame, sid)]
+        found = compare(transcript(version), _canonical(shown), _canonical(derived))
         differences += [found] if found else []
-    return Result(name=name, differences=tuple(differences[:1]))
+    return differences
 
 
 def _not_derivable(scenario: Scenario) -> str:
@@ -97,13 +105,20 @@ def _is_derived(frame: Json, sid: str) -> bool:
     update = update_of(frame, sid)
     if update is None or update.get("sessionUpdate") not in _DERIVED:
         return False
-    if "/" in str(update.get("toolCallId", "")):
-        # A subagent's call waits for an answer in its parent's session; that is live only.
+    if _ELSEWHERE.search(str(update.get("toolCallId", update.get("terminalId", "")))):
+        return False
+    if update["sessionUpdate"] == "notice" and not _LOGGED.match(str(update.get("title"))):
         return False
     if update.get("status") == "in_progress" and "title" not in update:
         return False  # that a call runs is not a fact of the log
     return _BESIDE.fullmatch(str(update.get("messageId", ""))) is None
 
+
+_ELSEWHERE: Final = re.compile(r"/|^job-\d+$")
+"""Ids of a subagent's calls that are asked about in its parent's session, and of jobs."""
+
+_LOGGED: Final = re.compile(r"Retrying |The model failed$|Prompt refused$")
+"""Titles of notices that follow from a log."""
 
 _BESIDE: Final = re.compile(r"[a-z]+-\d+")
 """Ids of messages that are shown beside the log."""
@@ -114,7 +129,11 @@ _ID: Final = re.compile(rb"\{\{(?:id|log)\.\d+\}\}")
 def _canonical(frames: Sequence[Any]) -> list[bytes]:
     """Frames as text, ids numbered anew: a part of a transcript has other first appearances."""
     for frame in frames:
-        frame["params"]["update"].pop("cost", None)  # prices are the catalogue's, not the log's
+        update = frame["params"]["update"]
+        update.pop("cost", None)  # prices are the catalogue's, not the log's
+        if "output" in update:  # a log keeps both streams, but not how they were interleaved
+            lines = b64decode(update["output"]["data"]).split(b"\n")
+            update["output"]["data"] = sorted(str(line) for line in lines if line != b"[stderr]")
     table = Normaliser(_CWD, _HOME)
     text = b"\n".join(table.frames(map(jsontext.encode, frames)))
     numbers: dict[bytes, bytes] = {}
@@ -125,7 +144,7 @@ def _canonical(frames: Sequence[Any]) -> list[bytes]:
     return _ID.sub(number, text).split(b"\n") if text else []
 
 
-def _derive(scenario: Scenario, lines: Sequence[bytes]) -> Iterator[Json]:
+def _derive(scenario: Scenario, lines: Sequence[bytes], version: int) -> Iterator[Json]:
     """The live updates of one log, as frames for the script's client."""
     from dsh_acp.acp.handshake import decode
     from dsh_acp.acp.projection import Projection
@@ -146,7 +165,7 @@ def _derive(scenario: Scenario, lines: Sequence[bytes]) -> Iterator[Json]:
     def no_image(_: Any) -> bytes:
         raise OSError("a committed log has no images beside it")
 
-    client = decode(jsontext.encode(_client(scenario)))
+    client = decode(jsontext.encode(_client(scenario, version)))
     codec = dialect(client.version).codec(sid, client, no_image)
     updates: list[Update] = []
     for entry in log.entries(0):
@@ -158,13 +177,13 @@ def _derive(scenario: Scenario, lines: Sequence[bytes]) -> Iterator[Json]:
             yield jsontext.loads(line)
 
 
-def _client(scenario: Scenario) -> Json:
+def _client(scenario: Scenario, version: int) -> Json:
     for step in scenario.input.steps:
         if isinstance(step, Initialize):
-            capabilities: Json = dict(step.capabilities or {})
+            given: Json = dict(step.capabilities or {})
             if step.terminal_output:
-                capabilities["_meta"] = {"terminal_output": True}
-            name = "clientCapabilities" if step.protocol_version == 1 else "capabilities"
+                given["_meta"] = {"terminal_output": True}
+            name = "clientCapabilities" if version == 1 else "capabilities"
             info = {"name": "dsh-acp-snapshot", "version": "1"}
-            return {"protocolVersion": step.protocol_version, name: capabilities, "info": info}
-    return {"protocolVersion": 1}
+            return {"protocolVersion": version, name: capabilities(given, version), "info": info}
+    return {"protocolVersion": version, "info": {"name": "none", "version": "0"}}

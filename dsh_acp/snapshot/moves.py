@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import anyio
 from msgspec import UNSET
 
-from dsh_acp.snapshot import harvest, steps as s, waits
+from dsh_acp.snapshot import harvest, steps as s, versions, waits
 from dsh_acp.snapshot.calls import AgentEnded
 from dsh_acp.snapshot.play import Move, Player, Started, StepFailed
 from dsh_acp.snapshot.table import Moves
@@ -30,11 +30,12 @@ async def _initialize(p: Player, step: s.Initialize) -> None:
     capabilities: Json = dict(step.capabilities or {})
     if step.terminal_output:
         capabilities["_meta"] = {**capabilities.get("_meta", {}), "terminal_output": True}
+    version = max(step.protocol_version, p.version)
     if step.expect_error is not False:
         params = {"protocolVersion": step.protocol_version, "clientCapabilities": capabilities}
         await p.request("initialize", params, step.expect_error)
         return
-    await p.client.initialize(capabilities, version=step.protocol_version)
+    await p.client.initialize(versions.capabilities(capabilities, version), version=version)
 
 
 @move(s.Authenticate)
@@ -97,7 +98,8 @@ def _cwd(p: Player, cwd: Any) -> str:
 
 @move(s.NewSession)
 async def _new_session(p: Player, step: s.NewSession) -> None:
-    params = _session_params(p, step) | {"mcpServers": list(step.mcp_servers)}
+    servers = versions.servers(step.mcp_servers, p.client.version)
+    params = _session_params(p, step) | {"mcpServers": servers}
     params |= _given(_meta=step.meta)
     result = await p.request("session/new", params, step.expect_error)
     if result is not None:
@@ -157,14 +159,19 @@ async def _delete(p: Player, step: s.Delete) -> None:
 
 @move(s.SetMode)
 async def _set_mode(p: Player, step: s.SetMode) -> None:
-    params = {"sessionId": p.sid(step), "modeId": step.mode_id}
-    await p.request("session/set_mode", params, step.expect_error)
+    await p.request(*_mode(p, step), step.expect_error)
 
 
 @move(s.SetModeExpectError)
 async def _set_mode_error(p: Player, step: s.SetModeExpectError) -> None:
-    params = {"sessionId": p.sid(step), "modeId": step.mode_id}
-    await p.request("session/set_mode", params, True)
+    await p.request(*_mode(p, step), True)
+
+
+def _mode(p: Player, step: s.SetMode | s.SetModeExpectError) -> tuple[str, Json]:
+    if p.client.version < 2:
+        return "session/set_mode", {"sessionId": p.sid(step), "modeId": step.mode_id}
+    option = {"configId": "mode", "type": "id", "value": step.mode_id}
+    return "session/set_config_option", {"sessionId": p.sid(step), **option}
 
 
 def _option(p: Player, step: Any) -> Json:
@@ -197,9 +204,11 @@ def _start(p: Player, step: Any, content: Any, name: Any = UNSET, meta: Any = UN
 
 
 async def _finish(p: Player, started: Started, expect: bool | int = False) -> None:
-    answer = await p.settle(started.call, expect)
-    if answer is not None and p.client.version >= 2:
-        await p.client.idle(started.sid, started.since)
+    if p.client.version < 2:
+        await p.settle(started.call, expect)
+        return
+    # The answer is a receipt; how the turn went is told when the session is idle again.
+    await p.settle(started.call, expect, p.outcome(started))
 
 
 @move(s.Prompt)
@@ -241,7 +250,7 @@ async def _prompt_and_wait(p: Player, step: s.PromptAndWaitForAgentMessage) -> N
     content = {"type": "text", "text": step.wait_for_text}
     fields = {"sessionUpdate": "agent_message_chunk", "content": content}
     await _finish(p, started)
-    await p.client.until_update(started.sid, started.since, **fields)
+    await p.until_update(started.sid, started.since, fields)
 
 
 @move(s.PromptAndCancel)
@@ -251,14 +260,14 @@ async def _prompt_and_cancel(p: Player, step: s.PromptAndCancel) -> None:
     if after is UNSET and step.wait_for_file is UNSET:
         after = "agent_message_chunk"
     if after is not UNSET:
-        await p.client.until_update(started.sid, started.since, sessionUpdate=after)
+        await p.until_update(started.sid, started.since, {"sessionUpdate": after})
     if step.wait_for_file is not UNSET:
         await harvest.until_exists(p.path(step.wait_for_file.path))
     p.client.cancel(started.sid)
     await _finish(p, started)
     if step.wait_for_tool_call_update is not UNSET:
         fields = {"sessionUpdate": "tool_call_update", "toolCallId": step.wait_for_tool_call_update}
-        await p.client.until_update(started.sid, started.since, **fields)
+        await p.until_update(started.sid, started.since, fields)
 
 
 @move(s.Cancel)

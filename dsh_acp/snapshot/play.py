@@ -2,15 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import anyio
 import msgspec
 from msgspec import UNSET, Struct
 
 from dsh_acp import jsontext
-from dsh_acp.snapshot import harvest
-from dsh_acp.snapshot.calls import AgentEnded, Call, Line
+from dsh_acp.snapshot import harvest, versions
+from dsh_acp.snapshot.calls import AgentEnded, Call, Frame, Line, update_of
 from dsh_acp.snapshot.client import Client
 from dsh_acp.snapshot.desk import RpcError
 from dsh_acp.snapshot.replies import ReplyError, fill
@@ -47,8 +47,9 @@ class Player:
     """The state of one run of a script.
 
     `moves` plays a step by its type; `launch(life)` gives the command for the first, second, …
-    process. After `run`, `lines`
-    holds the conversation in wire order, `problems` what went wrong (empty when all is well).
+    process; `version` is that of the protocol, unless a step asks for a later one. After `run`,
+    `lines` holds the conversation in wire order, `problems` what went wrong (empty when all is
+    well).
     """
 
     def __init__(
@@ -59,10 +60,12 @@ class Player:
         moves: "Mapping[type[Step], Move]",
         launch: Callable[[int], Launch],
         stored: Mapping[str, str] | None = None,
+        version: int = 1,
     ) -> None:
         self.script: Final = script
         self.cwd: Final = cwd
         self.home: Final = home
+        self.version: Final = version
         self.lines: Final[list[Line]] = []
         self.problems: Final[list[str]] = []
         self.stderr: str = ""
@@ -144,6 +147,11 @@ class Player:
         return step if filled == plain else msgspec.convert(filled, type(step))
 
     @property
+    def answered(self) -> int:
+        """The version that the agent chose; that of the script when it was not asked."""
+        return self.client.version if self.client.capabilities else self.version
+
+    @property
     def received(self) -> list[bytes]:
         """The agent's lines."""
         return [line.data for line in self.lines if not line.sent]
@@ -187,10 +195,12 @@ class Player:
         call = self.client.start(method, None if params is UNSET else params)
         return await self.settle(call, expect)
 
-    async def settle(self, call: Call, expect: bool | int = False) -> Any:
-        """Await a request's answer, as `request` does."""
+    async def settle(
+        self, call: Call, expect: bool | int = False, outcome: Awaitable[Any] | None = None
+    ) -> Any:
+        """Await a request's answer, or what it led to, as `request` does."""
         try:
-            result = await call.result()
+            result = await (call.result() if outcome is None else outcome)
         except RpcError as exc:
             if expect is False:
                 raise
@@ -201,6 +211,41 @@ class Player:
             raise StepFailed(f"{call.method} succeeded, but an error was expected")
         return result
 
+    async def outcome(self, prompt: Started) -> Json:
+        """Version 2: how a prompt's turn ended, as version 1 answers it.
+
+        Raises:
+            RpcError: the prompt was refused, or its turn failed.
+        """
+        try:
+            await prompt.call.result()
+        except RpcError as exc:
+            if exc.code == _CANCELLED:
+                return {"stopReason": "cancelled"}
+            data = cast(Json, exc.data) if isinstance(exc.data, dict) else {}
+            if "stopReason" in data:
+                return data
+            raise
+        frames = self.client.frames
+        receipt = next(
+            at
+            for at in range(prompt.since, len(frames))
+            if frames[at].get("id") == prompt.call.id and "method" not in frames[at]
+        )
+        idle = await self.client.idle(prompt.sid, receipt)
+        if idle.get("stopReason") == "error":
+            raise RpcError.from_json(idle.get("error"))
+        return {"stopReason": idle.get("stopReason")}
+
+    async def until_update(self, sid: str, since: int, fields: Json) -> None:
+        """Wait for an update of `sid` with these fields, received since then."""
+
+        def is_it(frame: Frame) -> bool:
+            update = update_of(frame, sid)
+            return update is not None and versions.tells(update, fields, self.client.version)
+
+        await self.client.until(is_it, since)
+
     async def log_until(
         self, what: str, sid: str, holds: Callable[[list[Json]], bool], timeout_ms: int
     ) -> None:
@@ -210,6 +255,9 @@ class Player:
             TimeoutError: it does not come.
         """
         await harvest.until(what, lambda: harvest.find(self.home, sid), holds, timeout_ms)
+
+
+_CANCELLED: Final = -32800
 
 
 def _plain(value: Any) -> Json:

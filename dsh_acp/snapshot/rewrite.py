@@ -7,7 +7,6 @@ from dsh_acp.snapshot.normalise import Normaliser
 from dsh_acp.snapshot.scenario import (
     INPUT,
     SESSION,
-    STDOUT,
     SYSTEM,
     TOOLS,
     Scenario,
@@ -17,6 +16,7 @@ from dsh_acp.snapshot.scenario import (
     read_lines,
 )
 from dsh_acp.snapshot.script import pretty
+from dsh_acp.snapshot.versions import VERSIONS, transcript, versions_of
 
 
 def rewrite(
@@ -25,7 +25,8 @@ def rewrite(
     """Write the files that differ and remove surplus logs and sidecars; the names changed."""
     changed: list[str] = []
     for name, lines in texts.items():
-        kept = list(lines) if name == STDOUT else with_old_gaps(scenario, name, lines)
+        is_log = not name.startswith("stdout.")
+        kept = with_old_gaps(scenario, name, lines) if is_log else list(lines)
         changed += _write(scenario, name, join(kept))
     for name, text in sidecars.items():
         changed += _write(scenario, name, text)
@@ -33,6 +34,7 @@ def rewrite(
     for number, override in scenario.overrides.items():
         changed += _write(scenario, override_name(number), pretty(override))
     surplus = [name for name in (SYSTEM, TOOLS) if name not in sidecars]
+    surplus += [transcript(v) for v in VERSIONS if v not in versions_of(scenario.input)]
     number = 1 if SESSION in texts else 0
     while scenario.path(log_name(number)).exists():
         surplus += [log_name(number)] if log_name(number) not in texts else []
@@ -42,6 +44,11 @@ def rewrite(
             scenario.path(name).unlink()
             changed.append(name)
     return changed
+
+
+def write_transcript(scenario: Scenario, version: int, lines: Sequence[bytes]) -> list[str]:
+    """Write the frames of one version alone; the name if that changed the file."""
+    return _write(scenario, transcript(version), join(list(lines)))
 
 
 def with_old_gaps(scenario: Scenario, name: str, lines: Sequence[bytes]) -> list[bytes]:

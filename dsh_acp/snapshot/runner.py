@@ -1,5 +1,8 @@
 """Runs scenarios: check, refresh, record; many at a time, each in its own place.
 
+A scenario is played once for each version of the protocol in which it has a place. The first of
+them makes its logs; the other must write the same ones.
+
 Nothing here waits for time to pass. The number of agents alive at once is bounded; results come
 back in the order of the scenarios, whatever finished first.
 """
@@ -24,10 +27,11 @@ from dsh_acp.snapshot.moves import MOVES
 from dsh_acp.snapshot.normalise import Normaliser
 from dsh_acp.snapshot.play import Player
 from dsh_acp.snapshot.recording import replay
-from dsh_acp.snapshot.rewrite import rewrite
+from dsh_acp.snapshot.rewrite import rewrite, write_transcript
 from dsh_acp.snapshot.scenario import SYSTEM, TOOLS, Scenario, log_name
 from dsh_acp.snapshot.script import Input
 from dsh_acp.snapshot.steps import Delete
+from dsh_acp.snapshot.versions import VERSIONS, transcript, versions_of
 
 Json: TypeAlias = dict[str, Any]
 Mode: TypeAlias = Literal["check", "refresh", "record"]
@@ -39,7 +43,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """What every scenario of a run shares.
 
     `agent` is another agent's command; `live` the model that `record` uses; `compares` off only
-    plays the scripts and checks the frames. `schemas` is the protocol's schema folder.
+    plays the scripts and checks the frames. `schemas` is the protocol's schema folder, `versions`
+    those to play.
     """
 
     mode: Mode = "check"
@@ -49,6 +54,7 @@ class Options(Struct, frozen=True, kw_only=True):
     timeout_s: float = TIMEOUT_S
     jobs: int = 4
     schemas: Path | None = None
+    versions: tuple[int, ...] = VERSIONS
 
 
 class Result(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -130,7 +136,33 @@ async def run(scenario: Scenario, options: Options) -> Result:
         return await run_wire(scenario, options)
     if options.mode == "record":
         return await _record(scenario, script, options)
-    return await _play(scenario, script, options)
+    return await _all_versions(scenario, script, options)
+
+
+async def _all_versions(scenario: Scenario, script: Input, options: Options) -> Result:
+    results: list[Result] = []
+    for version in _versions(scenario, script, options):
+        results.append(await _play(Scenario(scenario.folder), script, options, version))
+        if not results[-1].ok:
+            break
+    if not results:
+        return Result(name=scenario.name, skipped="has no place in that version")
+    told = tuple(Scenario(scenario.folder).discrepancies()) if results[-1].ok else ()
+    return Result(
+        name=scenario.name,
+        problems=(*results[-1].problems, *told),
+        strangers=results[-1].strangers,
+        differences=results[-1].differences,
+        written=tuple(dict.fromkeys(name for result in results for name in result.written)),
+    )
+
+
+def _versions(scenario: Scenario, script: Input, options: Options) -> tuple[int, ...]:
+    """The versions to play. Of another agent's, those that it is known to speak."""
+    found = versions_of(script)
+    if options.agent or (script.agent and script.agent.argv):
+        found = scenario.versions or found[:1]
+    return tuple(version for version in found if version in options.versions)
 
 
 async def _record(scenario: Scenario, script: Input, options: Options) -> Result:
@@ -142,16 +174,16 @@ async def _record(scenario: Scenario, script: Input, options: Options) -> Result
     if scenario.overrides:
         words = "its replies are written by hand; remove replay.override.json to record it"
         return Result(name=scenario.name, skipped=words)
-    live = await _play(scenario, script, options)
+    live = await _play(scenario, script, options, versions_of(script)[0])
     if not live.ok:
         return live
     replay = msgspec.structs.replace(options, mode="refresh", live=None)
-    again = await _play(Scenario(scenario.folder), script, replay)
+    again = await _all_versions(Scenario(scenario.folder), script, replay)
     written = tuple(dict.fromkeys((*live.written, *again.written)))
     return msgspec.structs.replace(again, written=written)
 
 
-async def _play(scenario: Scenario, script: Input, options: Options) -> Result:
+async def _play(scenario: Scenario, script: Input, options: Options, version: int) -> Result:
     with bench(scenario) as found:
         try:
             player = Player(
@@ -161,11 +193,14 @@ async def _play(scenario: Scenario, script: Input, options: Options) -> Result:
                 MOVES,
                 lambda life: launch(found, scenario, life, _command(options), options.live),
                 store(found, scenario),
+                version,
             )
             await player.run(options.timeout_s)
         except (replies.ReplyError, jsontext.DecodeError) as exc:
             return Result(name=scenario.name, problems=(f"the model's script: {exc}",))
         run = Played(scenario, options, found, player)
+        if not run.owns_agent and player.answered < version:
+            return Result(name=scenario.name)  # an agent of an older version is told in it already
         return run.check() if options.mode == "check" else run.write()
 
 
@@ -218,6 +253,11 @@ class Played:
         except (ValueError, KeyError) as exc:
             self.problems.append(f"a log that cannot be read: {exc}")
 
+    @property
+    def makes_logs(self) -> bool:
+        """Whether this version's logs are the expected ones of a refresh."""
+        return self.has_logs and self.player.version == versions_of(self.scenario.input)[0]
+
     def normaliser(self) -> Normaliser:
         """A fresh table for one file."""
         return Normaliser(str(self._found.cwd), str(self._found.home), self.player.met)
@@ -237,7 +277,9 @@ class Played:
         """Compare with what is committed."""
         differences: list[Difference] = []
         if self.options.compares:
-            found = compare("stdout.expected.jsonl", self.scenario.stdout or [], self.frames())
+            version = self.player.version
+            expected = self.scenario.transcript(version) or []
+            found = compare(transcript(version), expected, self.frames())
             differences += [found] if found else []
             if self.has_logs and not found:
                 differences += self._compare_logs()
@@ -303,8 +345,11 @@ class Played:
     def write(self) -> Result:
         """Rewrite the scenario's expectations; nothing is written when the run went wrong."""
         self.problems.extend(self._judgements())
-        texts: dict[str, list[bytes]] = {"stdout.expected.jsonl": self.frames()}
+        version = self.player.version
+        texts: dict[str, list[bytes]] = {transcript(version): self.frames()}
         sidecars: dict[str, bytes] = {}
+        if self.has_logs and not self.makes_logs:
+            return self._write_beside()
         if self.has_logs:
             keep = self.options.mode == "record"
             for number in range(len(self.logs)):
@@ -319,6 +364,18 @@ class Played:
         if self.problems:
             return Result(name=self.scenario.name, problems=tuple(self.problems))
         written = rewrite(self.scenario, texts, sidecars)
+        return Result(name=self.scenario.name, written=tuple(written))
+
+    def _write_beside(self) -> Result:
+        """The transcript of a version that must lead to the logs which are there."""
+        differences = [] if self.problems else self._compare_logs()
+        if self.problems or differences:
+            return Result(
+                name=self.scenario.name,
+                problems=tuple(self.problems),
+                differences=tuple(differences),
+            )
+        written = write_transcript(self.scenario, self.player.version, self.frames())
         return Result(name=self.scenario.name, written=tuple(written))
 
 

@@ -5,7 +5,8 @@
 | `input.json` | the client's script |
 | `session.jsonl` | the model's script and the expected log; absent when nothing is logged |
 | `session.N.jsonl` | the logs of further sessions, numbered from 1 |
-| `stdout.expected.jsonl` | the agent's frames, normalised |
+| `stdout.expected.jsonl` | the agent's frames in version 1, normalised |
+| `stdout.v2.expected.jsonl` | the same in version 2 |
 | `replay.override.json` | optional: replies of the model that replace or patch those of the log |
 | `replay.override.N.json` | the same for `session.N.jsonl` |
 | `system-prompt.expected.md`, `tool-schemas.expected.json` | only in the scenario that pins them |
@@ -25,17 +26,24 @@ from dsh_acp import jsontext
 from dsh_acp.snapshot.normalise import Normaliser
 from dsh_acp.snapshot.replies import ReplyError, compile_override
 from dsh_acp.snapshot.script import Input, pretty
+from dsh_acp.snapshot.story import discrepancies
+from dsh_acp.snapshot.versions import (
+    VERSIONS,
+    faults as faults_of_versions,
+    transcript,
+    versions_of,
+)
 
 INPUT: Final = "input.json"
 SESSION: Final = "session.jsonl"
-STDOUT: Final = "stdout.expected.jsonl"
+STDOUT: Final = transcript(1)
 SYSTEM: Final = "system-prompt.expected.md"
 TOOLS: Final = "tool-schemas.expected.json"
 WORKSPACE: Final = "workspace"
 STORED: Final = "stored"
 WIRE: Final = "wire.jsonl"
 
-_FILES: Final = {INPUT, SESSION, STDOUT, SYSTEM, TOOLS, WORKSPACE, STORED}
+_FILES: Final = {INPUT, SESSION, *map(transcript, VERSIONS), SYSTEM, TOOLS, WORKSPACE, STORED}
 _OVERRIDE: Final = re.compile(r"replay\.override(?:\.([1-9][0-9]*))?\.json")
 _CHILD: Final = re.compile(r"session\.([1-9][0-9]*)\.jsonl")
 
@@ -68,8 +76,17 @@ class Scenario:
 
     @property
     def stdout(self) -> list[bytes] | None:
-        """The expected frames; `None` when there is no such file yet."""
-        return read_lines(self.path(STDOUT))
+        """The expected frames of version 1; `None` when there is no such file yet."""
+        return self.transcript(1)
+
+    def transcript(self, version: int) -> list[bytes] | None:
+        """The expected frames; `None` when there is no such file."""
+        return read_lines(self.path(transcript(version)))
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The versions that have a transcript."""
+        return tuple(v for v in VERSIONS if self.path(transcript(v)).is_file())
 
     @property
     def logs(self) -> list[list[bytes]]:
@@ -122,15 +139,32 @@ class Scenario:
             found += [f"{name}: not a file of a scenario" for name in sorted(names - known)]
         if children != list(range(1, len(children) + 1)):
             found.append(f"{log_name(children[-1])}: the numbers of child logs have a gap")
-        if STDOUT not in names:
-            found.append(f"{STDOUT}: missing")
+        found += self._missing(script, ours=ours)
         if ours:
+            found += [f"{INPUT}: {words}" for words in faults_of_versions(script)]
             for name in (SYSTEM, TOOLS):
                 if (name in names) != script.pins_header:
                     word = "missing from" if script.pins_header else "only for"
                     found.append(f"{name}: {word} a scenario that pins its header")
             found += self._uncanonical(script)
         return found
+
+    def _missing(self, script: Input, *, ours: bool) -> list[str]:
+        """Transcripts that should be there, or should not.
+
+        Another agent need not speak both versions; ours tells the same story in each.
+        """
+        wanted = versions_of(script)
+        if not ours or (script.agent and script.agent.argv):
+            return [] if self.versions else [f"{transcript(wanted[0])}: missing"]
+        found = [f"{transcript(v)}: missing" for v in wanted if v not in self.versions]
+        surplus = [transcript(v) for v in self.versions if v not in wanted]
+        return found + [f"{name}: there is to be none, `only` says" for name in surplus]
+
+    def discrepancies(self) -> list[str]:
+        """Where the transcripts of both versions tell different stories, in words."""
+        one, two = self.transcript(1), self.transcript(2)
+        return [] if one is None or two is None else discrepancies(one, two)
 
     def _uncanonical(self, script: Input) -> list[str]:
         found: list[str] = []
@@ -154,9 +188,10 @@ class Scenario:
     def canonical_texts(self) -> list[tuple[str, bytes]]:
         """Each expectation normalised once more, which must change nothing."""
         out: list[tuple[str, bytes]] = []
-        if (lines := self.stdout) is not None:
+        for version in self.versions:
+            lines = self.transcript(version) or []
             # Numbers of frames are by appearance, so they too survive a second pass.
-            out.append((STDOUT, join(Normaliser("").frames(lines))))
+            out.append((transcript(version), join(Normaliser("").frames(lines))))
         for number, log in enumerate(self.logs):
             out.append((log_name(number), join(canonical_log(log))))
         for name in (SYSTEM, TOOLS):

@@ -106,13 +106,20 @@ class Agent(_Part, frozen=True, kw_only=True):
     route: Optional = UNSET
 
 
+class Only(_Part, frozen=True, kw_only=True):
+    """The one protocol version in which a scenario has a place, and why not in the other."""
+
+    version: Literal[1, 2]
+    because: str
+
+
 class Input(_Part, frozen=True, kw_only=True):
     """One scenario's script.
 
     `shows` says in one line what the scenario is for. `headerClass` groups scenarios whose
     requests carry the same system prompt and tools; the one that `pinsHeader` owns their text.
-    `comparesLog` is off for a scenario of a foreign
-    agent, which has no log to compare.
+    `comparesLog` is off for a scenario of a foreign agent, which has no log to compare. A scenario
+    is played in every protocol version, unless it is about something that `only` one of them has.
     """
 
     shows: Optional = UNSET
@@ -120,6 +127,7 @@ class Input(_Part, frozen=True, kw_only=True):
     header_class: Name = "default"
     pins_header: bool = False
     compares_log: bool = True
+    only: Only | UnsetType = UNSET
     steps: tuple[AnyStep, ...] = ()
     permission_answers: tuple[PermissionAnswer, ...] = ()
     elicitation_answers: tuple[ElicitationAnswer, ...] = ()

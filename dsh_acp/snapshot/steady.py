@@ -6,7 +6,8 @@
   `$/cancel_request`: a fast tool, or a client that answers first, makes either superfluous.
 * Output of a running command appears in its final update, not in the pieces that happened to be
   shown before. In version 1 a piece is a `tool_call_update` without a status that carries nothing
-  but output, in version 2 a `terminal_output_chunk`.
+  but output, in version 2 a `terminal_output_chunk`, or for what is no terminal the text of a
+  `tool_call_content_chunk`.
 
 Everything else keeps its place.
 """
@@ -42,7 +43,7 @@ def steady(frames: Iterable[Any]) -> list[Any]:
             output[call] = _more(output.get(call, ""), str(update.get("data", "")))
         elif kind == "terminal_update" and "exitStatus" in update:
             out.append(_ended_terminal(frame, update, output.pop(call, "")))
-        elif update.get("status") in ("completed", "failed"):
+        elif update.get("status") in ("completed", "failed", "cancelled"):
             out.append(_ended_call(frame, update, output.pop(call, "")))
         elif out and _continues(out[-1], frame):
             out[-1] = _joined(out[-1], frame)
@@ -76,9 +77,11 @@ def _is_superfluous(frame: Any) -> bool:
 
 
 def _is_piece(update: Json) -> bool:
+    content = update.get("content")
+    if update.get("sessionUpdate") == "tool_call_content_chunk":
+        return isinstance(content, dict) and cast(Json, content).get("type") == "content"
     if update.get("sessionUpdate") != "tool_call_update" or update.keys() - _PIECE:
         return False
-    content = update.get("content")
     if content is None:
         return set(update.get("_meta") or {}) == {"terminal_output"}
     return "_meta" not in update and all(item.get("type") == "content" for item in content)

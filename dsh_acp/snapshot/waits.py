@@ -19,7 +19,7 @@ move: Final = Moves()
 
 @move(s.WaitForUpdate)
 async def _wait_for_update(p: Player, step: s.WaitForUpdate) -> None:
-    await p.client.until_update(p.sid(step), p.since, **step.fields)
+    await p.until_update(p.sid(step), p.since, step.fields)
 
 
 @move(s.WaitForQuestion)

@@ -31,6 +31,7 @@ def test_a_new_scenario_is_made_refreshed_checked_and_fails_when_edited(
     capsys.readouterr()
     assert main(["check", folder]) == 0
     assert capsys.readouterr().out.startswith("ok    my-tool (")
+    assert "1: one" in (scenario / "stdout.v2.expected.jsonl").read_text(encoding="utf-8")
     expected = scenario / "stdout.expected.jsonl"
     expected.write_text(
         expected.read_text(encoding="utf-8").replace("Done.", "Gone."), encoding="utf-8"
