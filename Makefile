@@ -2,6 +2,7 @@
 # make test    the tests                      make check   ruff, pyright, import-linter
 # make bench   speed beside a bare agent      make lock    choose newer versions for the tests
 # make test-clients    clients of others, from npm, drive it
+# make mutants         thirty seeded faults: does `dsh-acp snapshot check` notice?
 #
 # Each sets up .venv first, from hashed versions. PYTHON=… chooses the interpreter.
 
@@ -18,7 +19,7 @@ TEST_ARGS ?= -n auto
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
-.PHONY: demo test check bench e2e-local test-clients test-crash test-chaos lock clean
+.PHONY: demo test check bench e2e-local test-clients test-crash test-chaos mutants lock clean
 
 demo: $(STAMP)
 	@$(BIN)/python -m dsh_acp demo $(ARGS)
@@ -44,6 +45,9 @@ test-clients: $(STAMP)
 
 test-chaos: $(STAMP)
 	DSH_ACP_TEST_TURNS=500 $(PYTEST) tests/e2e/test_e2e_chaos.py $(TEST_ARGS) -rP $(ARGS)
+
+mutants: $(STAMP)
+	$(BIN)/python tests/snapshot/mutants.py $(ARGS)
 
 test-crash: $(STAMP)
 	DSH_ACP_TEST_KILLS=200 $(PYTEST) tests/e2e/test_e2e_crash.py $(TEST_ARGS) $(ARGS)
