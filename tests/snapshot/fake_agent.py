@@ -2,7 +2,8 @@
 
 Prompts: `ask` puts a permission question, `form` an elicitation, `read P`, `write P TEXT`,
 `run CMD` use the client's files and terminal, `hang` waits for a cancel, `die` exits,
-`garbage` prints a line that is not JSON, `env NAME` tells a variable, anything else is echoed.
+`garbage` prints a line that is not JSON, `sing` sends an update that the protocol does not know,
+`env NAME` tells a variable, anything else is echoed.
 """
 
 import json
@@ -69,6 +70,9 @@ def act(sid, text):
     elif word == "garbage":
         with lock:
             sys.stdout.write("hello, I am not JSON\n")
+    elif word == "sing":
+        update = {"sessionUpdate": "song", "content": "la"}
+        send({"method": "session/update", "params": {"sessionId": sid, "update": update}})
     elif word == "env":
         say(sid, os.environ.get(rest, "-"))
     else:
