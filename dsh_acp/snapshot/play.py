@@ -222,7 +222,8 @@ class Player:
         except RpcError as exc:
             if exc.code == _CANCELLED:
                 return {"stopReason": "cancelled"}
-            data = cast(Json, exc.data) if isinstance(exc.data, dict) else {}
+            found: Any = exc.data
+            data = cast(Json, found) if isinstance(found, dict) else {}
             if "stopReason" in data:
                 return data
             raise
