@@ -5,6 +5,7 @@ may do, so a person is asked even where the rest of the workspace may be written
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 import os
 from pathlib import Path
 from typing import Final
@@ -48,7 +49,7 @@ def of_change(path: str, cwd: str, protected: Sequence[str]) -> str | None:
     inside = path.removeprefix(os.path.realpath(cwd) + os.sep)
     for part in Path(inside.casefold()).parts:
         if part in _POWERFUL:
-            return f"files in {part} can make {_POWERFUL[part]} run programs"
+            return f"{inside}: files in {part} can make {_POWERFUL[part]} run programs"
     home = os.path.realpath(os.path.expanduser("~")) + os.sep  # noqa: PTH111 - a text
     if path.startswith(home) and path[len(home) :].startswith("."):
         name = path[len(home) :].split(os.sep, 1)[0]
@@ -65,7 +66,13 @@ def of_change(path: str, cwd: str, protected: Sequence[str]) -> str | None:
 def of_place(path: str, protected: Sequence[str]) -> str | None:
     """Why even looking there is more than it seems: what is there is this program's own."""
     for place in protected:
-        real = os.path.realpath(place)
+        real = _real(place)
         if path == real or path.startswith(real + os.sep):
             return f"{real} is part of the settings, keys or sessions of this agent"
     return None
+
+
+@lru_cache(maxsize=64)
+def _real(place: str) -> str:
+    # Asked for with every call; these places are where they were when the process began.
+    return os.path.realpath(place)

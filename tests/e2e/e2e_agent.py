@@ -26,7 +26,7 @@ WAIT_S = 30.0
 Frame = dict[str, Any]
 
 
-def tool(id: str, name: str, **arguments: Any) -> Frame:
+def tool(id: str, name: str, /, **arguments: Any) -> Frame:
     """One tool call of a scripted answer."""
     return {"id": id, "name": name, "arguments": arguments}
 

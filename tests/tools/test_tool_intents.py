@@ -250,7 +250,7 @@ def test_a_file_that_is_more_than_it_seems_is_pointed_out(bench: Workbench) -> N
     found = intent(bench, "write", file_path="two", content="y")
     assert found.reason == "the file has 2 hard links: it changes under its other names too"
     found = intent(bench, "write", file_path=".git/hooks/pre-commit", content="y")
-    assert found.reason == "files in .git can make git run programs"
+    assert found.reason == ".git/hooks/pre-commit: files in .git can make git run programs"
     assert intent(bench, "write", file_path="a\0b", content="y").paths
 
 
