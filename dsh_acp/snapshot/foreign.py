@@ -44,7 +44,7 @@ _NEEDS: Final = {
 """Why a scenario that calls a tool which is not here cannot be played."""
 
 _MARKS: Final = {
-    b"Instructions from: ": "compares the wording of workspace instructions",
+    b'"compactionId":"workspace-context-fixture"': "a plug-in of theirs compacts inside the turn",
 }
 _COMPOSED: Final = frozenset(
     ("permission/preset", "sandbox/mode", "approval/policy", "request/context")
