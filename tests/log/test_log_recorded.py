@@ -1,7 +1,10 @@
 """Every recorded session of the harness whose format this is."""
 
+from collections.abc import Iterator
+import itertools
 import json
 from pathlib import Path
+import random
 
 from log_samples import RECORDED, SHARED, name_of
 import msgspec
@@ -10,7 +13,7 @@ import second_reading as second
 
 from dsh_acp.errors import LogError
 from dsh_acp.log import header as headers, repair
-from dsh_acp.log.audit import audit_log, rebuild_request
+from dsh_acp.log.audit import audit_log, rebuild_request, requests
 from dsh_acp.log.events import Event
 from dsh_acp.log.history import History
 from dsh_acp.log.load import load, load_fixture
@@ -137,25 +140,26 @@ def test_forked_anywhere_the_child_begins_with_the_parents_prefix(
         store.delete(child.header.id)
 
 
-def tampered(data: bytes) -> list[tuple[str, bytes]]:
-    """The log with one line removed, doubled, swapped or changed, at a few places."""
+def tampered(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """The log with each line in turn removed, doubled, moved or changed."""
     lines = data.split(b"\n")[:-1]
-    found: list[tuple[str, bytes]] = []
-    for k in range(1, len(lines), max(1, len(lines) // 12)):
-        found.append((f"line {k} deleted", b"\n".join([*lines[:k], *lines[k + 1 :], b""])))
-        found.append((f"line {k} doubled", b"\n".join([*lines[: k + 1], *lines[k:], b""])))
-        if k + 1 < len(lines):
-            swapped = [*lines[:k], lines[k + 1], lines[k], *lines[k + 2 :], b""]
-            found.append((f"line {k} swapped", b"\n".join(swapped)))
-    for k, line in enumerate(lines):
+    chance = random.Random(len(lines))
+    for k, line in enumerate(lines[1:], 1):
+        others = [*lines[:k], *lines[k + 1 :]]
+        far = chance.randrange(1, len(lines))
+        made = {
+            "deleted": others,
+            "doubled": [*lines[: k + 1], *lines[k:]],
+            "moved by one": [*others[: k + 1], line, *others[k + 1 :]],
+            "moved far": [*others[:far], line, *others[far:]],
+        }
         if b'"surfaceOp"' in line and b'"text":"' in line:
             at = line.index(b'"text":"') + 8
-            changed = line[:at] + b"#" + line[at + 1 :]
             if line[at : at + 1] not in (b'"', b"\\", b"#") and line[at] < 128:
-                found.append(
-                    (f"line {k} edited", b"\n".join([*lines[:k], changed, *lines[k + 1 :], b""]))
-                )
-    return found
+                made["edited"] = [*lines[:k], line[:at] + b"#" + line[at + 1 :], *lines[k + 1 :]]
+        for what, left in made.items():
+            if left != lines:
+                yield f"line {k} {what}", b"\n".join([*left, b""])
 
 
 def test_tampering_is_refused_or_reported_or_at_least_another_conversation(recorded: Path) -> None:
@@ -169,6 +173,20 @@ def test_tampering_is_refused_or_reported_or_at_least_another_conversation(recor
             continue
         # Only the loss of the last line leaves nothing behind to tell of it.
         assert not report.ok or changed == data[: len(changed)], what
+
+
+def test_each_request_extends_its_predecessor_or_the_log_says_why(recorded: Path) -> None:
+    data = whole(recorded)
+    records = [json.loads(line) for line in data.split(b"\n") if line][1:]
+    for (before, old), (after, new) in itertools.pairwise(requests(data)):
+        between = [r for r in records if before.seq < r.get("seq", -1) < after.seq]
+        changes = [r for r in between if r["type"] == "request/header"]
+        lives = [r for r in between if r["type"] == "session/end-seed"]
+        same = headers.equal(old.header, new.header)
+        assert len(changes) == (1 if lives or not same else 0)
+        rewritten = any(isinstance(r.get("surfaceOp"), dict) for r in between)
+        if same and not rewritten and not old.header.suffix:
+            assert new.messages[: len(old.messages)] == old.messages
 
 
 def test_it_opens_for_writing_after_which_it_can_go_on(recorded: Path, tmp_path: Path) -> None:
