@@ -7,9 +7,10 @@ are imported here and only on use.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+import re
 from typing import Any, Final, TypeAlias, cast
 
 from dsh_acp import jsontext
@@ -56,7 +57,7 @@ def violations(lines: Iterable[Line], folder: Path | None) -> list[str]:
             kind, value = "Response", frame["result"]
         else:
             continue
-        for problem in _judge(version, method, kind, value, folder):
+        for problem in _verdict(version, method, kind, _typical(value), folder):
             found[f"{method} ({kind.lower()}): {problem}"] = None
     return list(found)
 
@@ -79,11 +80,31 @@ def _envelope(frame: Json) -> list[str]:
     return problems
 
 
+_UUIDS: Final = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_PLACES: Final = re.compile(rb"(?<=/acp-snap-)[a-z0-9_]{8}")
+_NO_UUID: Final = b"00000000-0000-4000-8000-000000000000"
+
+
+def _typical(value: Any) -> bytes:
+    """A value as text, with one id and one temporary folder instead of each run's own.
+
+    Most frames are alike in most scenarios, and to judge one takes longer than to make it.
+    """
+    return _PLACES.sub(b"anywhere", _UUIDS.sub(_NO_UUID, jsontext.encode(value)))
+
+
+@lru_cache(maxsize=4096)
+def _verdict(
+    version: int, method: str, kind: str, text: bytes, folder: Path | None
+) -> tuple[str, ...]:
+    return tuple(_judge(version, method, kind, jsontext.loads(text), folder))
+
+
 def _judge(version: int, method: str, kind: str, value: Any, folder: Path | None) -> Iterable[str]:
     if method.startswith(("_", "$/")):
         return
     if folder is not None and find_spec("jsonschema") is not None:
-        validator = _validator(folder, version, method, kind)
+        validator = _validator(folder, version, method, kind, _update_kind(value))
         if validator is None:
             yield "the protocol has no such method"
             return
@@ -124,15 +145,28 @@ def _definitions(folder: Path, version: int) -> Mapping[tuple[str, str], tuple[s
     return found
 
 
+def _update_kind(value: Any) -> str:
+    update = cast(Json, value).get("update") if isinstance(value, dict) else None
+    return str(cast(Json, update).get("sessionUpdate", "")) if isinstance(update, dict) else ""
+
+
 @cache
-def _validator(folder: Path, version: int, method: str, kind: str) -> Any:
+def _validator(folder: Path, version: int, method: str, kind: str, update: str) -> Any:
     from jsonschema import Draft202012Validator
 
     known = _definitions(folder, version).get((method, kind))
     if known is None:
         return None
     name, document = known
-    return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": document["$defs"]})
+    definitions: Json = document["$defs"]
+    if method == "session/update":
+        # The alternatives are told apart by their kind: the right one alone is quicker, and its
+        # faults are the ones to read.
+        whole: Json = definitions["SessionUpdate"]
+        for one in whole.get("oneOf") or whole.get("anyOf") or ():
+            if one.get("properties", {}).get("sessionUpdate", {}).get("const") == update:
+                definitions = {**definitions, "SessionUpdate": one}
+    return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": definitions})
 
 
 _SDK_NAMES: Final = {

@@ -59,7 +59,7 @@ class Normaliser:
     ) -> None:
         """`keys` name fields whose values are ids, whatever they look like."""
         self.live: Final[dict[str, str]] = {}
-        self._paths: Final[list[tuple[re.Pattern[str], str]]] = []
+        self._paths: Final[list[tuple[str, re.Pattern[str], str]]] = []
         self._keys: Final = frozenset(keys)
         self._sessions: Final[dict[str, str]] = {}
         self._ids: Final[dict[str, str]] = {}
@@ -75,11 +75,11 @@ class Normaliser:
             return
         self.live[token] = path
         for spelling in (path, "/private" + path):
-            self._paths.append((re.compile(re.escape(spelling) + _EDGE), token))
+            self._paths.append((spelling, re.compile(re.escape(spelling) + _EDGE), token))
         slug = project_key(path)
-        self._paths.append((re.compile(re.escape(slug)), slug_of(token)))
+        self._paths.append((slug, re.compile(re.escape(slug)), slug_of(token)))
         # A home inside the workspace, or the reverse, must not be eaten by the shorter path.
-        self._paths.sort(key=lambda item: len(item[0].pattern), reverse=True)
+        self._paths.sort(key=lambda item: len(item[1].pattern), reverse=True)
 
     def session(self, sid: str) -> str:
         """The placeholder of a session id, which is new or known."""
@@ -94,8 +94,9 @@ class Normaliser:
 
     def text(self, text: str) -> str:
         """One string value."""
-        for pattern, token in self._paths:
-            text = pattern.sub(token, text)
+        for spelling, pattern, token in self._paths:
+            if spelling in text:
+                text = pattern.sub(token, text)
         for sid, token in self._sessions.items():
             if sid in text:
                 text = text.replace(sid, token)
@@ -106,7 +107,7 @@ class Normaliser:
             text = _SPILL.sub(r"{{spillLocator:\1}}", text)
         if "retrying " in text:
             text = _DELAY.sub(r"\1{{delay}}", text)
-        return _OS.sub(r"\1{{os}}", text)
+        return _OS.sub(r"\1{{os}}", text) if "Operating system" in text else text
 
     def id(self, found: str) -> str:
         """The placeholder of an id, which is new or known."""
