@@ -19,7 +19,7 @@ TEST_ARGS ?= -n auto
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
-.PHONY: demo test check bench e2e-local test-clients test-crash test-chaos mutants lock clean
+.PHONY: demo test check bench bench-audit e2e-local test-clients test-crash test-orphans test-chaos mutants lock clean
 
 demo: $(STAMP)
 	@$(BIN)/python -m dsh_acp demo $(ARGS)
@@ -36,6 +36,9 @@ check: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python tests/bench/run.py $(ARGS)
 
+bench-audit: $(STAMP)
+	@$(BIN)/python -m tests.bench.audit_growth $(ARGS)
+
 e2e-local: $(LOCAL_STAMP)
 	DSH_ACP_TEST_LOCAL=1 $(PYTEST) -m local_model -rP tests/llm tests/e2e $(ARGS)
 	-$(BIN)/python -m dsh_acp demo --model local  # so small a model seldom fixes the bug
@@ -51,6 +54,9 @@ mutants: $(STAMP)
 
 test-crash: $(STAMP)
 	DSH_ACP_TEST_KILLS=200 $(PYTEST) tests/e2e/test_e2e_crash.py $(TEST_ARGS) $(ARGS)
+
+test-orphans: $(STAMP)
+	DSH_ACP_TEST_SESSIONS=200 $(PYTEST) tests/e2e/test_e2e_orphans.py $(TEST_ARGS) $(ARGS)
 
 $(STAMP): requirements/test.lock pyproject.toml requirements/venv.sh
 	@sh requirements/venv.sh $(VENV) "$(PYTHON)"

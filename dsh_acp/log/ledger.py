@@ -259,9 +259,8 @@ class Ledger:
     def adopt(self, messages: list[Message]) -> None:
         """Keep `messages`, equal to the derivation, in its place: one copy in memory, not two."""
         for k in range(self._adopted, len(messages)):
-            self._at[self.origins[k]] = messages[k]
+            self._at[self.origins[k]] = self.derived[k] = messages[k]
         self._adopted = len(messages)
-        self.derived[:] = messages
 
     def expected(self) -> tuple[Message, ...]:
         """The messages of a request sent now: framing around the derivation."""
