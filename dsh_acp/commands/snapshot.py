@@ -17,6 +17,7 @@ from dsh_acp import jsontext
 from dsh_acp.snapshot import catalogue
 from dsh_acp.snapshot.runner import Options, Result, default_options, run, run_all
 from dsh_acp.snapshot.scenario import Scenario, discover
+from dsh_acp.snapshot.versions import VERSIONS
 
 DEFAULT_FOLDER: Final = Path("fixtures/acp")
 
@@ -95,6 +96,8 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", type=shlex.split, metavar="'CMD …'",
                         help="play against another agent; logs are not compared")  # fmt: skip
     parser.add_argument("--timeout", type=float, default=60, help="seconds per scenario")
+    parser.add_argument("--protocol-version", type=int, choices=VERSIONS,
+                        help="only this one; both by default")  # fmt: skip
 
 
 def _add_new(parser: argparse.ArgumentParser) -> None:
@@ -135,6 +138,7 @@ def _play(arguments: argparse.Namespace) -> int:
         live=getattr(arguments, "model", None),
         compares=not getattr(arguments, "script_only", False),
         timeout_s=arguments.timeout,
+        versions=(arguments.protocol_version,) if arguments.protocol_version else VERSIONS,
         jobs=arguments.jobs,
     )
     as_json = getattr(arguments, "json", False)
@@ -170,15 +174,15 @@ def _jobs(options: Options) -> int:
 def _whole(
     folder: Path, scenarios: Sequence[Scenario], options: Options, keyword: str
 ) -> list[str]:
-    """Guards and index of the whole folder, when the whole folder was played."""
+    """Keep the index of the folder; its guards, when the whole folder was played."""
     from dsh_acp.snapshot.foreign import is_foreign
 
-    is_part = keyword or options.agent is not None or scenarios[0].folder == folder
-    if is_part or is_foreign(scenarios[0]):
+    is_single = scenarios[0].folder == folder
+    if is_single or options.agent is not None or is_foreign(scenarios[0]):
         return []
     if options.mode != "check":
-        catalogue.write_index(folder, scenarios)
-    return catalogue.faults(folder, scenarios)
+        catalogue.write_index(folder, discover(folder))
+    return [] if keyword else catalogue.faults(folder, scenarios)
 
 
 def _reporter(as_json: bool):

@@ -66,12 +66,15 @@ def decode(system: bytes, tools: bytes) -> list[Part]:
 def strangers(found: Sequence[Part], pinned: Sequence[Part], pin: str) -> list[str]:
     """What in `found` the pin does not show, in words."""
     problems: list[str] = []
+    meant = f"\n    if that is meant: dsh-acp snapshot refresh -k {pin}"
     for part in found:
         if part in pinned:
             continue
         if part.system not in [known.system for known in pinned]:
             line = _first_line(part.system, pinned[0].system)
-            problems.append(f"a system prompt that {pin} does not pin; it differs at: {line!r}")
+            problems.append(
+                f"a system prompt that {pin} does not pin; it differs at: {line!r}{meant}"
+            )
         else:
             known = next(known for known in pinned if known.system == part.system)
             path, left, right = first_difference(
@@ -82,7 +85,7 @@ def strangers(found: Sequence[Part], pinned: Sequence[Part], pin: str) -> list[s
                 for v in (left, right)
             )
             problems.append(
-                f"tool schemas that {pin} does not pin; they differ at {path}: {values}"
+                f"tool schemas that {pin} does not pin; they differ at {path}: {values}{meant}"
             )
     return problems
 

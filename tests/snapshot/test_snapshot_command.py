@@ -23,7 +23,7 @@ def test_a_new_scenario_is_made_refreshed_checked_and_fails_when_edited(
     (scenario / "workspace" / "a.txt").write_text("one\n", encoding="utf-8")
     document = json.loads((scenario / "input.json").read_bytes()) | {"pinsHeader": True}
     (scenario / "input.json").write_text(json.dumps(document), encoding="utf-8")
-    assert main(["refresh", folder]) == 0, capsys.readouterr().out
+    assert main(["refresh", folder, "-k", "tool"]) == 0, capsys.readouterr().out
     assert "1: one" in (scenario / "stdout.expected.jsonl").read_text(encoding="utf-8")
     assert "[my-tool](my-tool/input.json)" in (tmp_path / "acp" / "README.md").read_text(
         encoding="utf-8"
