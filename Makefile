@@ -2,6 +2,7 @@
 # make test    the tests                      make check   ruff, pyright, import-linter
 # make bench   speed beside a bare agent      make lock    choose newer versions for the tests
 # make test-clients    clients of others, from npm, drive it
+# make test-orphans    nothing outlives 200 cancelled and killed sessions
 # make mutants         thirty seeded faults: does `dsh-acp snapshot check` notice?
 #
 # Each sets up .venv first, from hashed versions. PYTHON=… chooses the interpreter.

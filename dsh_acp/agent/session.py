@@ -73,6 +73,8 @@ class Session:
         self._is_closed = False
         self._changed = anyio.Event()
         self._scopes: set[anyio.CancelScope] = set()
+        self._is_flush_owed = anyio.Event()
+        self._flush_delay_s = 0.0
         self._llm_titles = options.llm_titles
         self.parts: Final = self._assemble(services, options)
         self._delegation: Final = Delegation(
@@ -184,20 +186,31 @@ class Session:
         """Run in `group` from now on. Input that already waits stays until something wakes it."""
         self._group = group
         self.log.on_pending = self._flush_after
+        self.background(self._flush_in_time)
 
     def _flush_after(self, delay: float) -> None:
-        async def flush() -> None:
-            await anyio.sleep(delay)
-            self.log.flush_due()
+        self._flush_delay_s = delay
+        self._is_flush_owed.set()
 
-        self.background(flush)
+    async def _flush_in_time(self) -> None:
+        # One task for all: while it sleeps, what comes meanwhile is part of its next flush.
+        while True:
+            await self._is_flush_owed.wait()
+            self._is_flush_owed = anyio.Event()
+            await anyio.sleep(self._flush_delay_s)
+            self.log.flush_due()
 
     def background(self, job: Callable[[], Awaitable[None]]) -> None:
         """Run `job` beside the turns until it ends or the session closes."""
 
+        if self._group is None or self._is_closed:
+            return
+        scope = anyio.CancelScope()
+        # From now on, so that a close before the job's first step is seen by it as well.
+        self._scopes.add(scope)
+
         async def run() -> None:
-            with anyio.CancelScope() as scope:
-                self._scopes.add(scope)
+            with scope:
                 try:
                     await job()
                 except Exception:  # noqa: BLE001 - a side job never takes the session with it
@@ -205,8 +218,7 @@ class Session:
                 finally:
                     self._scopes.discard(scope)
 
-        if self._group is not None and not self._is_closed:
-            self._group.start_soon(run)
+        self._group.start_soon(run)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator["Session"]:
@@ -367,12 +379,16 @@ class Session:
         """Stop for good and release the log. Waiting input stays for the next life."""
         self._is_closed = True
         await self.cancel(cause, keep_inbox=True)
-        for scope in self._scopes:
+        for scope in tuple(self._scopes):
             scope.cancel()
         if "jobs" in self.parts.tool_state:
             from dsh_acp.tools import jobs
 
             await jobs.stop_all(self.parts.tool_state)
+        if "belongings" in self.parts.tool_state:
+            from dsh_acp.tools import belongings
+
+            await belongings.end_session(self.parts.tool_state)
         if "language" in self.parts.tool_state:
             from dsh_acp.tools import language_desk
 

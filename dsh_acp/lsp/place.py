@@ -26,6 +26,10 @@ class Guard(Protocol):
         """End `group`, and whatever has `mark` in its environment, when this process is gone."""
         ...
 
+    async def sweep(self, mark: str) -> None:
+        """End whatever has `mark` in its environment, now."""
+        ...
+
     def forget(self, group: int) -> None:
         """Nothing of `group` runs any more."""
         ...

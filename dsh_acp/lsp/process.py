@@ -34,6 +34,7 @@ class ServerProcess:
         """
         place.guard.prepare()
         mark = os.urandom(8).hex()
+        self._mark: Final = f"{_MARK}={mark}"
         try:
             self._popen = place.start(argv, cwd, {**place.environment, **env, _MARK: mark})
         except (OSError, ValueError, subprocess.SubprocessError) as exc:
@@ -41,7 +42,7 @@ class ServerProcess:
             raise LspError(f'"{argv[0]}" cannot be started: {reason}', code="NOT_STARTED") from exc
         self._guard: Final = place.guard
         self.pid: Final = self._popen.pid
-        place.guard.watch(self.pid, f"{_MARK}={mark}")
+        place.guard.watch(self.pid, self._mark)
         self._stderr = b""
         self._was_signalled = False
 
@@ -92,6 +93,7 @@ class ServerProcess:
                 await self.ends_within(_GRACE_S)
             self._signal(signal.SIGKILL)
             await self.ends_within(_KILLED_S)
+            await self._guard.sweep(self._mark)
             self._guard.forget(self.pid)
 
     def _signal(self, number: int) -> None:

@@ -37,6 +37,10 @@ class Guard(Protocol):
         """End `group`, and whatever has `mark` in its environment, when this process is gone."""
         ...
 
+    async def sweep(self, mark: str) -> None:
+        """End whatever has `mark` in its environment, now."""
+        ...
+
     def forget(self, group: int) -> None:
         """Nothing of `group` runs any more."""
         ...
@@ -53,6 +57,7 @@ class ServerProcess:
         """
         guard.prepare()
         mark = os.urandom(8).hex()
+        self._mark: Final = f"{_MARK}={mark}"
         try:
             self._popen = subprocess.Popen(
                 argv,
@@ -69,7 +74,7 @@ class ServerProcess:
             raise McpError(f'"{argv[0]}" cannot be started: {reason}', code="NOT_STARTED") from exc
         self._guard: Final = guard
         self.pid: Final = self._popen.pid
-        guard.watch(self.pid, f"{_MARK}={mark}")
+        guard.watch(self.pid, self._mark)
         self._stdin = _open(self._popen.stdin)
         self._stdout = _open(self._popen.stdout)
         self._stderr = _open(self._popen.stderr)
@@ -153,6 +158,7 @@ class ServerProcess:
                     while self._group_lives():  # noqa: ASYNC110 - nobody tells of it
                         await anyio.sleep(0.01)
                 self._signal(signal.SIGKILL)
+            await self._guard.sweep(self._mark)
             self._guard.forget(self.pid)
             os.close(self._stdout)
             os.close(self._stderr)

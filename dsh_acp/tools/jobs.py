@@ -56,6 +56,7 @@ class Job:
         self.call_id = ctx.call_id
         self._ctx = ctx
         self._sandbox = ctx.sandbox
+        self._env = process.environment()
         self._session_loop = lowlevel.current_token()
         self._spill = Path(ctx.spill_dir) / f"{os.urandom(6).hex()}-{id}.txt"
         self._tail = Tail(self._spill)
@@ -135,7 +136,7 @@ class Job:
                 ended = await process.run(
                     (*BASH, self.command),
                     cwd=self.cwd,
-                    env=process.environment(),
+                    env=self._env,
                     sandbox=self._sandbox,
                     timeout_s=math.inf,
                     stdout=self._feed,

@@ -21,14 +21,12 @@ from anyio import CancelScope, to_thread
 from msgspec import Struct
 
 from dsh_acp.errors import ToolError
-from dsh_acp.tools import reaper
+from dsh_acp.tools import belongings, reaper, strays as strays_of
 from dsh_acp.tools.sandbox import Sandbox
 
 GRACE_S: Final = 3.0
 _KILLED_S: Final = 2.0
 _LINGER_S: Final = 0.1
-_LOOKS: Final = 100
-_BLINK_S: Final = 0.005
 PROC: Final = Path("/proc")
 _MARK: Final = "DSH_RUN"
 _SECRET: Final = re.compile(
@@ -63,6 +61,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """
     env = {name: value for name, value in os.environ.items() if not _is_secret(name, value)}
     env.update(_PLAIN)
+    env.update(belongings.environment())
     env.update(extra or {})
     return env
 
@@ -171,25 +170,8 @@ class Child:
             await self._end_group(grace_s)
         reaper.forget(self.pid)
         if ran or strays:
-            ran = await self._end_strays() or ran
+            ran = await strays_of.end(self._mark) or ran
         return ran
-
-    async def _end_strays(self) -> bool:
-        """Kill what left the group; until two looks find nothing, because of exec's blink."""
-        found = False
-        clean = 0
-        for _ in range(_LOOKS):
-            pids, blinks = await to_thread.run_sync(marked_processes, self._mark)
-            for pid in pids:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            found = found or bool(pids)
-            clean = 0 if pids or blinks else clean + 1
-            if clean == 2:
-                break
-            if blinks:
-                await anyio.sleep(_BLINK_S)
-        return found
 
     def close(self) -> None:
         """Give back the descriptors of a child that was stopped."""
@@ -270,34 +252,6 @@ def processes() -> Iterator[ProcessStatus]:
                 # The name may hold spaces and brackets; what follows its last bracket does not.
                 fields = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
                 yield ProcessStatus(int(folder.name), fields[0], int(fields[2]))
-
-
-def marked_processes(mark: str) -> tuple[list[int], bool]:
-    """Processes whose environment has `mark`, where there is a `/proc`.
-
-    The second value tells whether some process shows no environment, as one does for a moment in
-    the middle of an exec; it may be one of them.
-    """
-    found: list[int] = []
-    blinks = False
-    if PROC.is_dir():
-        needle = mark.encode()
-        for folder in PROC.iterdir():
-            if folder.name.isdigit():
-                with contextlib.suppress(OSError):
-                    environment = (folder / "environ").read_bytes()
-                    if needle in environment.split(b"\0"):
-                        found.append(int(folder.name))
-                    elif not environment:
-                        blinks = blinks or _is_in_exec(folder)
-    return found, blinks
-
-
-def _is_in_exec(folder: Path) -> bool:
-    # Neither dead (those have no program) nor the kernel's own, nor one that wants no environment.
-    with contextlib.suppress(OSError):
-        return bool((folder / "exe").readlink().name) and not (folder / "cmdline").read_bytes()
-    return False
 
 
 async def run(

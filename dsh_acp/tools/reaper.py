@@ -17,6 +17,7 @@ trap '' HUP INT TERM
 live=
 while read -r what group mark; do
   if [ "$what" = start ]; then live="$live $group:$mark"; continue; fi
+  if [ "$what" = keep ]; then live="$live $group:$group"; continue; fi
   rest=
   for one in $live; do [ "${one%%:*}" = "$group" ] || rest="$rest $one"; done
   live=$rest
@@ -24,7 +25,7 @@ done
 [ -n "$live" ] || exit 0
 stop() {
   for one in $live; do
-    kill "-$1" "-${one%%:*}"
+    case $one in *=*:*) ;; *) kill "-$1" "-${one%%:*}";; esac
     for file in $(grep -lszxF -e "${one#*:}" /proc/[0-9]*/environ); do
       pid=${file#/proc/}
       kill "-$1" "${pid%/environ}"
@@ -99,6 +100,23 @@ def watch(group: int, mark: str) -> None:
     environment.
     """
     _reaper.tell(f"start {group} {mark}\n")
+
+
+def keep(mark: str) -> None:
+    """End whatever has `mark`, a `NAME=value` without blanks, when this process is gone."""
+    _reaper.tell(f"keep {mark}\n")
+
+
+def drop(mark: str) -> None:
+    """Nothing with `mark` runs any more."""
+    _reaper.tell(f"end {mark}\n")
+
+
+async def sweep(mark: str) -> None:
+    """End whatever has `mark` in its environment, now."""
+    from dsh_acp.tools import strays
+
+    await strays.end(mark)
 
 
 def forget(group: int) -> None:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from dsh_acp.messages import ToolSchema
-from dsh_acp.tools import schemas
+from dsh_acp.tools import belongings, schemas
 from dsh_acp.tools.builtin import Builtin, absolute, resolved, text_outcome
 from dsh_acp.tools.confine import Confinement
 from dsh_acp.tools.files import escalation
@@ -56,6 +56,10 @@ class Bash(Builtin):
 
     async def run(self, args: "arguments.Bash", ctx: ToolContext) -> Outcome:
         """See `Tool.run`."""
+        with belongings.marked(ctx.state):
+            return await self._run(args, ctx)
+
+    async def _run(self, args: "arguments.Bash", ctx: ToolContext) -> Outcome:
         folder = ctx.cwd if args.workdir is None else absolute(args.workdir, ctx.cwd)
         if args.run_in_background:
             from dsh_acp.tools import jobs
