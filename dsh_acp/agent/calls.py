@@ -9,7 +9,9 @@ that did not are recorded as aborted before dispatch.
 from collections.abc import Sequence
 
 import anyio
+from msgspec.structs import replace
 
+from dsh_acp.agent import results
 from dsh_acp.agent.activity import Activity
 from dsh_acp.agent.execution import BEFORE_DISPATCH, Execution, Result, Slot
 from dsh_acp.agent.parts import Parts
@@ -148,6 +150,11 @@ class _Batch:
 
     async def _finish(self, slot: Slot) -> None:
         result, contexts = await self._execution.finish(slot)
+        limit = self._parts.services.settings.max_result_bytes
+        if limit is not None:
+            spill_dir, name = self._parts.spill_dir, slot.use.name
+            content = await results.bounded(result.content, limit, name, spill_dir)
+            result = replace(result, content=content)
         notice = self._repetition.note(slot.use.name, slot.use.arguments)
         if notice is not None:
             contexts.append(notice)
