@@ -1,9 +1,9 @@
 """Scenarios as pytest items.
 
-Any folder that holds `input.json` and `stdout.expected.jsonl` (or `wire.jsonl`) and lies in what
-pytest collects is one test. `--acp-refresh` rewrites the expectations instead of comparing them,
-`--acp-agent 'CMD …'` plays against another agent. Each item works in its own temporary folders, so
-pytest-xdist may run them in any number of processes.
+Any folder that holds `input.json` and a transcript (or `wire.jsonl`) and lies in what pytest
+collects is one test, of every protocol version in which it has a place. `--acp-refresh` rewrites
+the expectations instead of comparing them, `--acp-agent 'CMD …'` plays against another agent. Each
+item works in its own temporary folders, so pytest-xdist may run them in any number of processes.
 
 Loaded with every pytest of an environment that has this package, so nothing is imported before a
 scenario is collected.
@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from dsh_acp.snapshot.runner import Result
 
-_EXPECTATIONS = ("stdout.expected.jsonl", "wire.jsonl")
+_EXPECTATIONS = ("stdout.expected.jsonl", "stdout.v2.expected.jsonl", "wire.jsonl")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -54,6 +54,16 @@ def test_output_of_a_command_stands_in_its_last_update_however_it_was_streamed()
     assert steady([whole]) == [whole]
 
 
+def test_output_that_is_shown_in_version_2_while_a_call_runs_is_a_piece():
+    shown = {"type": "content", "content": {"type": "text", "text": "so far"}}
+    live = frame("tool_call_content_chunk", toolCallId="c", content=shown)
+    ended = frame("tool_call_update", toolCallId="c", status="cancelled", content=[shown])
+    job = frame("tool_call_content_chunk", toolCallId="c", content={"type": "terminal"})
+    told = frame("tool_call_update", toolCallId="c", status="cancelled", capabilities={})
+    assert steady([live, job, live, ended]) == [job, ended]
+    assert steady([told]) == [frame("tool_call_update", toolCallId="c", status="cancelled")]
+
+
 def test_a_shown_text_of_output_is_a_piece_and_a_terminal_in_the_card_is_not():
     shown = [{"type": "content", "content": {"type": "text", "text": "so far"}}]
     card = frame("tool_call_update", toolCallId="c", content=[{"type": "terminal"}])
