@@ -62,6 +62,7 @@ class Slot:
     """A call on its way. `result` is set once it is known, `seq` once the call is recorded.
 
     Once it may run, `allowed` holds the paths that were judged, and `sandbox` what holds it.
+    `may_differ`: time has passed since, in which those paths may have come to lead elsewhere.
     """
 
     def __init__(
@@ -81,6 +82,13 @@ class Slot:
         self.contexts: list[Message] = []
         self.allowed: tuple[str, ...] = ()
         self.sandbox: Sandbox | None = None
+        self.may_differ = False
+        self.roots: tuple[str, ...] = ()
+
+    @property
+    def only_looks(self) -> bool:
+        """Whether the call leaves no trace: what is lost with it, nobody saw."""
+        return self.intent is not None and self.intent.effect == "read"
 
     def settle(self, result: Result) -> None:
         """Fix the result; the first one stays."""
@@ -212,7 +220,7 @@ class Execution:
         parts = self._parts
         intent = slot.intent = tool.intent(slot.args, parts.options.cwd)
         parts.folds.catch_up()
-        roots = parts.options.roots
+        roots = slot.roots = parts.options.roots
         slot.allowed = intent.paths
         slot.sandbox = self._sandbox(intent, roots)
         confined = slot.sandbox is not None
@@ -224,6 +232,7 @@ class Execution:
         if isinstance(verdict, Approve) or (ruled.kind == "allow" and not isinstance(verdict, Ask)):
             return None
         reason = (verdict.reason if isinstance(verdict, Ask) else None) or ruled.text
+        slot.may_differ = True
         question = await self._question(slot, tool, intent, reason)
         try:
             ruling = await parts.gate.ask(question)
@@ -260,7 +269,10 @@ class Execution:
         )
 
     async def body(self, slot: Slot, activity: Activity) -> None:
-        """Run an admitted call and settle its slot. Everything logged is durable before it acts.
+        """Run an admitted call and settle its slot.
+
+        Everything logged is durable before it acts. A call that only looks does not wait for the
+        disk: the model hears of it with the next request, before which everything is durable.
 
         Raises:
             LogError: the disk refused; the call did not run.
@@ -268,8 +280,11 @@ class Execution:
         tool = slot.tool
         assert tool is not None
         try:
-            await self._parts.log.sync()
-            self._check_paths(tool, slot)
+            if not slot.only_looks:
+                await self._parts.log.sync()
+                slot.may_differ = True
+            if slot.may_differ:
+                self._check_paths(tool, slot)
             outcome = await self._run(tool, slot)
             result = ABORTED if activity.is_aborted else _from_outcome(outcome)
         except anyio.get_cancelled_exc_class():
@@ -349,7 +364,7 @@ class Execution:
         found: list[Message] = []
         for path in intent.paths:
             seen = {**self._told, **parts.seen.nested}
-            found += instructions.on_the_way(parts.options.roots[0], path, seen)
+            found += instructions.on_the_way(slot.roots[0], path, seen)
             for message in found:
                 self._told.update(instructions.seen_in(message.source) or {})
         return found

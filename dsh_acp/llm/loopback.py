@@ -5,16 +5,15 @@ and each piece (a pool and its locks, a transport, a paused and resumed reader) 
 they cost at all; and a process whose model is near need not load a client for the internet.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-import socket
 import time
-from typing import Final
+from typing import Final, cast
 from urllib.parse import quote, urlsplit
 import zlib
 
 import anyio
-from anyio.lowlevel import checkpoint
 import h11
 
 from dsh_acp.errors import LlmError
@@ -23,10 +22,10 @@ from dsh_acp.llm.http import Answer, Http
 from dsh_acp.llm.place import Place
 
 GET_LIMIT: Final = 16 * 1024 * 1024
-_READ: Final = 65536
 _HEAD_LIMIT: Final = 256 * 1024
-# A server that is always faster than us must not keep other sessions, or a cancel, from their turn.
-_READS_IN_A_ROW: Final = 8
+_AHEAD: Final = 1024 * 1024
+"""How much may have come and not been taken before the socket is left alone."""
+
 _SAFE: Final = "/%:@!$&'()*+,;=~-._?"
 # Both gzip and zlib, told by the first bytes.
 _ANY_WINDOW: Final = zlib.MAX_WBITS | 32
@@ -52,52 +51,114 @@ class _Target:
         self.authority = (name if self.port == 80 else f"{name}:{self.port}").encode()
 
 
-class _Connection:
-    """One socket and the state of the protocol on it."""
+class _Connection(asyncio.Protocol):
+    """One socket and the state of HTTP on it.
 
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket: Final = connected
-        self._reads = 0
-        self.protocol: Final = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_LIMIT)
+    Why the event loop's own protocols and timers: what arrives is taken without registering and
+    waiting anew for each piece, which is most of what a piece costs.
+    """
+
+    def __init__(self) -> None:
+        self.http: Final = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_LIMIT)
         self.idle_since = 0.0
+        self._transport: asyncio.Transport | None = None
+        self._came: list[bytes] = []
+        self._size = 0
+        self._is_over = False
+        self._lost: Exception | None = None
+        self._is_paused = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    # ------------------------------------------------------------ what the event loop tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._came.append(data)
+        self._size += len(data)
+        if self._size > _AHEAD and self._transport is not None:
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._is_over = True
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_over = True
+        self._lost = exc
+        self._is_paused = False
+        self._wake()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # ------------------------------------------------------------ what an exchange does
 
     async def send(self, data: bytes, timeout_s: float) -> None:
-        rest = memoryview(data)
-        while rest:
-            try:
-                rest = rest[self._socket.send(rest) :]
-            except BlockingIOError:
-                with anyio.fail_after(timeout_s):
-                    await anyio.wait_writable(self._socket)
+        """Write `data` whole.
+
+        Raises:
+            TimeoutError, OSError: it cannot be.
+        """
+        if self._transport is None or self._is_over:
+            raise self._lost or ConnectionResetError("the server closed the connection")
+        self._transport.write(data)
+        while self._is_paused:
+            await self._woken(timeout_s)
+        if self._lost is not None:
+            raise self._lost
 
     async def receive(self, timeout_s: float) -> None:
-        """Feed the protocol what comes next, or the end."""
-        self._reads += 1
-        if self._reads % _READS_IN_A_ROW == 0:
-            await checkpoint()
+        """Give h11 what came, or the end; waits until there is either.
+
+        Raises:
+            TimeoutError, OSError, h11.RemoteProtocolError: the connection is of no more use.
+        """
+        if not self._came and not self._is_over:
+            await self._woken(timeout_s)
+        if self._came:
+            data, self._came = b"".join(self._came), []
+            if self._size > _AHEAD and self._transport is not None:
+                self._transport.resume_reading()
+            self._size = 0
+            self.http.receive_data(data)
+        elif self._lost is not None:
+            raise self._lost
+        else:
+            self.http.receive_data(b"")
+
+    async def _woken(self, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, _expire, waiter)
         try:
-            data = self._socket.recv(_READ)
-        except BlockingIOError:
-            self._reads = 0
-            with anyio.fail_after(timeout_s):
-                await anyio.wait_readable(self._socket)
-            data = self._socket.recv(_READ)
-        self.protocol.receive_data(data)
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
 
     def is_alive(self) -> bool:
-        # An idle connection that has something to read was closed, or says what nobody asked for.
-        try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        """Whether it can serve another request. What came unasked is no good sign."""
+        return not self._is_over and not self._came
 
     def close(self) -> None:
-        if self._socket.fileno() >= 0:
-            anyio.notify_closing(self._socket)
-            self._socket.close()
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _expire(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())
 
 
 class _Answer(Answer):
@@ -125,7 +186,7 @@ class _Answer(Answer):
             raise http.silent(self._place) from exc
         except zlib.error as exc:
             raise http.undecodable(self._place, str(exc)) from exc
-        except (OSError, anyio.ClosedResourceError, h11.RemoteProtocolError) as exc:
+        except (OSError, h11.RemoteProtocolError) as exc:
             raise http.broken(self._place, str(exc) or type(exc).__name__) from exc
         return None
 
@@ -133,7 +194,7 @@ class _Answer(Answer):
         """All that has come of the body and was not taken yet, in one piece."""
         pieces: list[bytes] = []
         while True:
-            event = self._connection.protocol.next_event()
+            event = self._connection.http.next_event()
             if isinstance(event, h11.Data):
                 pieces.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
@@ -193,11 +254,11 @@ class Loopback(Http):
             await connection.send(_request(connection, method, target, headers, body), self._idle_s)
         except TimeoutError as exc:
             raise http.unsent(place) from exc
-        except (OSError, anyio.ClosedResourceError, h11.LocalProtocolError) as exc:
+        except (OSError, h11.LocalProtocolError) as exc:
             raise http.broken(place, str(exc) or type(exc).__name__) from exc
         try:
             while True:
-                event = connection.protocol.next_event()
+                event = connection.http.next_event()
                 if isinstance(event, h11.Response):
                     return _Answer(connection, event, place, self._idle_s)
                 if event is h11.NEED_DATA:
@@ -206,7 +267,7 @@ class Loopback(Http):
                     raise http.broken(place, "the server closed it without an answer")
         except TimeoutError as exc:
             raise http.silent(place) from exc
-        except (OSError, anyio.ClosedResourceError, h11.RemoteProtocolError) as exc:
+        except (OSError, h11.RemoteProtocolError) as exc:
             raise http.broken(place, str(exc) or type(exc).__name__) from exc
 
     async def get(self, url: str, headers: Mapping[str, str], timeout_s: float) -> bytes | None:
@@ -240,13 +301,13 @@ class Loopback(Http):
                 return connection
             connection.close()
         with anyio.fail_after(self._connect_s):
-            return _Connection(await _connect(target))
+            return await _connect(target)
 
     def _release(self, connection: _Connection, *, is_over: bool) -> None:
         """Keep a connection whose last answer was read to its end; close any other."""
-        protocol = connection.protocol
-        if is_over and protocol.our_state is h11.DONE and protocol.their_state is h11.DONE:
-            protocol.start_next_cycle()
+        http_state = connection.http
+        if is_over and http_state.our_state is h11.DONE and http_state.their_state is h11.DONE:
+            http_state.start_next_cycle()
             connection.idle_since = time.monotonic()
             self._kept.append(connection)
         else:
@@ -265,40 +326,25 @@ def _request(
     lines += [(name.encode(), value.encode()) for name, value in given.items()]
     if body:
         lines.append((b"content-length", b"%d" % len(body)))
-    protocol = connection.protocol
+    protocol = connection.http
     head = protocol.send(h11.Request(method=method, target=target.path, headers=lines))
     rest = protocol.send(h11.Data(data=body)) if body else b""
     protocol.send(h11.EndOfMessage())
     return (head or b"") + (rest or b"")
 
 
-async def _connect(target: _Target) -> socket.socket:
+async def _connect(target: _Target) -> _Connection:
     """Raises: OSError, OverflowError (a port out of range)."""
     # `localhost` may be served by either family, and a wildcard is an address to listen on.
     if target.host == "localhost":
         try:
-            return await _dial(socket.AF_INET, "127.0.0.1", target.port)
+            return await _dial("127.0.0.1", target.port)
         except OSError:
-            return await _dial(socket.AF_INET6, "::1", target.port)
-    if ":" in target.host:
-        return await _dial(socket.AF_INET6, target.host, target.port)
-    host = "127.0.0.1" if target.host == "0.0.0.0" else target.host
-    return await _dial(socket.AF_INET, host, target.port)
+            return await _dial("::1", target.port)
+    return await _dial("127.0.0.1" if target.host == "0.0.0.0" else target.host, target.port)
 
 
-async def _dial(family: int, host: str, port: int) -> socket.socket:
-    found = socket.socket(family, socket.SOCK_STREAM)
-    found.setblocking(False)
-    try:
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            found.connect((host, port))
-        except BlockingIOError:
-            await anyio.wait_writable(found)
-            if error := found.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                raise OSError(error, "all attempts to connect failed") from None
-    except BaseException:
-        anyio.notify_closing(found)
-        found.close()
-        raise
-    return found
+async def _dial(host: str, port: int) -> _Connection:
+    loop = asyncio.get_running_loop()
+    _, made = await loop.create_connection(_Connection, host, port)
+    return made
