@@ -27,13 +27,14 @@ from dsh_acp.acp.updates import (
 )
 from dsh_acp.agent.usage import PriceOf, UsageFold
 from dsh_acp.log.envelope import decode_payload
-from dsh_acp.log.events import Event
+from dsh_acp.log.events import Event, Replace
 from dsh_acp.log.packed import ROW_TYPES, ChunkRow, Entry
 from dsh_acp.log.payloads import (
     AssistantChunk,
     AssistantMessage,
     RequestContext,
     RequestDigest,
+    RequestHeader,
     StepEnd,
     StepStart,
     TodoWrite,
@@ -121,6 +122,7 @@ class Projection:
             AssistantChunk.TYPE: self._chunk,
             AssistantMessage.TYPE: self._answer,
             RequestDigest.TYPE: self._digest,
+            RequestHeader.TYPE: self._header,
             StepEnd.TYPE: self._step_end,
             StepStart.TYPE: self._step_start,
             ToolCallEvent.TYPE: self._call,
@@ -222,17 +224,24 @@ class Projection:
             return []
         return [] if payload.attempt == self._attempt else self._new_attempt(payload.attempt)
 
+    def _header(self, event: Event, replay: bool) -> list[Update]:
+        self._usage.apply(event)
+        return []
+
     def _call(self, event: Event, replay: bool) -> list[Update]:
         payload = decode_payload(event.type, event.raw)
         return self.calls.record(payload) if isinstance(payload, ToolCallEvent) else []
 
     def _result(self, event: Event, replay: bool) -> list[Update]:
+        self._usage.apply(event)
         return self.calls.finish(event)
 
     def _rare(self, event: Event, replay: bool) -> list[Update]:
         if event.type in self._usage.types:
             self._usage.apply(event)
         match event.payload:
+            case UserMessage() if isinstance(event.surface_op, Replace):
+                return [self._used({})] if self._usage.context_used else []
             case UserMessage(message=message) if replay:
                 return self._user(message)
             case TodoWrite(todos=todos):
@@ -259,8 +268,7 @@ class Projection:
                 return [Compaction(id, "in_progress")]
             case CompactionSummary() as summary:
                 text = "".join(str(block.get("text", "")) for block in summary.summary)
-                done = Compaction(summary.compaction_id, "completed", summary=text)
-                return [done, self._used({})]
+                return [Compaction(summary.compaction_id, "completed", summary=text)]
             case CompactionEnd(compaction_id=id, error=str() as error):
                 return [Compaction(id, "failed", error=error)]
             case RequestContext():

@@ -9,8 +9,17 @@ from msgspec import Struct
 from dsh_acp.agent import folds
 from dsh_acp.llm.provider import Price
 from dsh_acp.log.events import Event
-from dsh_acp.log.payloads import AssistantMessage, RequestContext, TurnStart
+from dsh_acp.log.payloads import (
+    AssistantMessage,
+    RequestContext,
+    RequestHeader,
+    ToolResultEvent,
+    TurnStart,
+    UserMessage,
+)
 from dsh_acp.log.plugin_payloads import CompactionSummary
+from dsh_acp.log.surface import derive_event_message
+from dsh_acp.log.token_meter import price_header, price_message
 from dsh_acp.messages import Usage
 
 PriceOf = Callable[[str, str], Price | None]
@@ -73,6 +82,42 @@ _answer: Final = msgspec.json.Decoder(_Answer)
 """An answer without its content, which is the long part of it."""
 
 
+class Surface:
+    """What the model sees, kept to be priced when some of it is replaced, which is seldom."""
+
+    def __init__(self) -> None:
+        self.header: Event | None = None
+        self._nodes: dict[int, Event] = {}
+        self._prices: dict[int, int] = {}
+
+    def place(self, event: Event, used: int) -> int:
+        """Put `event` where its surface operation says; what is left of `used` tokens.
+
+        The provider counted what was there before, so that its count is taken in proportion to
+        the estimates.
+        """
+        if event.surface_op == "append":
+            self._nodes[event.seq] = event
+            return used
+        before = self._estimate() if used else 0
+        for seq in event.source_event_seqs or ():
+            self._nodes.pop(seq, None)
+        self._nodes[event.seq] = event
+        return -(-used * self._estimate() // before) if before else used
+
+    def _estimate(self) -> int:
+        logged = self.header.payload if self.header is not None else None
+        header = price_header(logged.header) if isinstance(logged, RequestHeader) else 0
+        return header + sum(map(self._price, self._nodes.values()))
+
+    def _price(self, event: Event) -> int:
+        found = self._prices.get(event.seq)
+        if found is None:
+            message = derive_event_message(event)
+            found = self._prices[event.seq] = 0 if message is None else price_message(message)
+        return found
+
+
 class UsageFold:
     """Totals of the session and of its current turn, the context in use, and the cost.
 
@@ -83,7 +128,10 @@ class UsageFold:
         AssistantMessage.TYPE,
         CompactionSummary.TYPE,
         RequestContext.TYPE,
+        RequestHeader.TYPE,
+        ToolResultEvent.TYPE,
         TurnStart.TYPE,
+        UserMessage.TYPE,
     )
 
     def __init__(self, price_of: PriceOf) -> None:
@@ -94,9 +142,15 @@ class UsageFold:
         self.context_window: int | None = None
         self.costs: dict[str, float] = {}
         self.unpriced = 0
+        self._surface = Surface()
 
     def apply(self, event: Event) -> Usage | None:
-        """Take in an answer, a summary, a context or the start of a turn; the answer's usage."""
+        """Take in one of `types`; the usage of an answer."""
+        if event.surface_op is not None:
+            self.context_used = self._surface.place(event, self.context_used)
+        if event.type == RequestHeader.TYPE:
+            self._surface.header = event
+            return None
         if event.type == AssistantMessage.TYPE:
             try:
                 answer = _answer.decode(event.raw)
@@ -122,7 +176,6 @@ class UsageFold:
                 self._count(usage, str(source.get("provider")), str(source.get("model")))
                 return usage
             case CompactionSummary(usage=Usage() as usage) as summary:
-                self.context_used = max(0, self.context_used - summary.shadowed_token_count)
                 self._count(usage, summary.provider or "", summary.model or "")
             case _:
                 pass

@@ -200,7 +200,9 @@ async def test_compacting_answers_and_reports_the_new_usage(bench: Bench) -> Non
         assert await editor.prompt(session, "/compact") == {"stopReason": "end_turn"}
         states = [update["status"] for update in editor.updates("compaction_update")]
         assert states == ["in_progress", "completed"]
-        assert editor.updates("usage_update")[-1]["used"] < before
+        used = [update["used"] for update in editor.updates("usage_update")]
+        assert 0 < used[-1] < before
+        assert used[-2] == before, "it is told once"
         assert editor.said().strip()
 
 

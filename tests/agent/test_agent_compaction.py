@@ -7,9 +7,10 @@ from agent_bench import Bench, Reply, calls, ends, failure, results, text, types
 from hypothesis import given, settings, strategies as st
 import pytest
 
-from dsh_acp.agent import summary, trimming
+from dsh_acp.agent import summary, trimming, usage
 from dsh_acp.agent.session import Session
-from dsh_acp.log.token_meter import price_message
+from dsh_acp.log.audit import rebuild_request
+from dsh_acp.log.token_meter import price_header, price_message
 from dsh_acp.messages import Message, Text, ToolCall, Usage
 from dsh_acp.tools.tool import Outcome
 
@@ -131,6 +132,41 @@ async def test_a_manual_compaction_puts_a_checkpoint_in_place_of_the_history(
         bench.say(text("going on"))
         await bench.prompt(session, "and now")
         assert ends(session)[-1] == "completed"
+
+
+async def test_after_a_compaction_the_context_in_use_is_an_estimate_of_what_is_left(
+    bench: Bench,
+) -> None:
+    async with bench.running() as session:
+        for n in range(3):
+            # Far fewer tokens than the estimate says: the provider's count sets the scale.
+            counted = Usage(100 + 300 * n, 100)
+            bench.say(text(f"answer {n} " + "x" * 4000, usage=counted))
+            await bench.prompt(session, f"question {n}")
+        before = session.usage.context_used
+        assert before == 800
+        bench.say(CHECKPOINT)
+        await session.commands.run("compact", "")
+        left = session.usage.context_used
+        assert 0 < left < before
+        assert left == pytest.approx(
+            before * _weight(session) / _weight(session, after=False), abs=1
+        )
+        again = usage.fold(session.log.events(), lambda *_: None)
+        assert again.context_used == left
+        bench.say(text("short", usage=Usage(70, 5)))
+        await bench.prompt(session, "on it goes")
+        assert session.usage.context_used == 75
+
+
+def _weight(session: Session, *, after: bool = True) -> int:
+    """The estimate of a request with what the compaction left, or with what it found."""
+    log = session.log
+    if after:
+        return price_header(log.request_header()) + sum(map(price_message, log.messages()))
+    seq = next(e.seq for e in log.events() if e.type == "compaction/summary")
+    found = rebuild_request("s", [e for e in log.events() if e.seq < seq])
+    return price_header(log.request_header()) + sum(map(price_message, found.messages))
 
 
 async def test_the_newest_prompt_survives_a_compaction_word_for_word(bench: Bench) -> None:
