@@ -16,7 +16,7 @@ SHOWN: Final = 65_536
 _ESCAPES: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_].*?(?:\x1b\\|$)"
     r"|[ -/]+[0-~]?|[0-~])"
-    r"|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]",
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]",
     re.DOTALL,
 )
 

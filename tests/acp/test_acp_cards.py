@@ -16,6 +16,7 @@ from dsh_acp.tools.tool import FileDiff, Location
         ("\x07bell\x00", "bell"),
         ("tab\there", "tab\there"),
         ("\x1b(Bx", "x"),
+        ("\x1b\x08[31mred", "[31mred"),
     ],
 )
 def test_terminal_text_becomes_plain(raw: str, plain: str) -> None:
