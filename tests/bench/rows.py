@@ -14,6 +14,7 @@ from histories import load
 from lab import KINDS, MS, Lab, Row, alternate, at_most, median, times_floor
 from processes import Endpoint
 from stopping import cancel, crash
+from versions import versions
 
 PULSES, PULSE_MS = 100, 20
 STAMP_DIGITS = 20
@@ -266,6 +267,7 @@ ROWS: dict[str, Callable[[Lab], list[Row]]] = {
     "cancel": cancel,
     "load": load,
     "crash": crash,
+    "versions": versions,
 }
 
 
