@@ -25,6 +25,7 @@ OPEN: Final = 64
 _PATIENCE_S: Final = 20.0
 _PAUSE_S: Final = 0.25
 _SETTLED_S: Final = 0.15
+_LOOK_AROUND_S: Final = 0.5
 _SEVERAL_TIMEOUTS: Final = 2
 
 Read = Callable[[str], Awaitable[str]]
@@ -51,6 +52,7 @@ class Server:
         self._documents: dict[str, _Document] = {}
         self._news = anyio.Event()
         self._timeouts = 0
+        self._knows_workspace = False
         self._turn: Final = anyio.Lock()
         self.client: Client
 
@@ -201,15 +203,26 @@ class Server:
     async def _patiently(
         self, method: str, params: Any, path: str, read: Read, translate: Callable[[Any], T]
     ) -> T:
-        """Ask; while there is nothing and the server is still at work, ask again."""
+        """Ask; while there is nothing and the server is still at work, ask again.
+
+        A server that has just started may not have looked at the whole workspace, and tells
+        nobody. What it says of all files counts once it says the same twice.
+        """
         async with self._turn:
             await self.sync(path, read)
             until = anyio.current_time() + _PATIENCE_S
+            is_settled = self._knows_workspace or method not in _WIDE
+            before: T | None = None
             while True:
                 answer = translate(await self._counted(method, params))
-                if answer or not self.client.is_busy or anyio.current_time() > until:
+                if anyio.current_time() > until:
                     return answer
-                await anyio.sleep(_PAUSE_S)
+                if not self.client.is_busy or answer:
+                    if is_settled or (answer == before and not self.client.is_busy):
+                        self._knows_workspace = self._knows_workspace or method in _WIDE
+                        return answer
+                    before = answer
+                await anyio.sleep(_PAUSE_S if is_settled else _LOOK_AROUND_S)
 
     async def _counted(self, method: str, params: Any) -> Any:
         try:
@@ -221,6 +234,11 @@ class Server:
         return answer
 
 
+_WIDE: Final = (
+    types.TEXT_DOCUMENT_REFERENCES,
+    types.TEXT_DOCUMENT_IMPLEMENTATION,
+    types.WORKSPACE_SYMBOL,
+)
 _LOCATING: Final = {
     "goToDefinition": ("definition_provider", types.TEXT_DOCUMENT_DEFINITION),
     "goToImplementation": ("implementation_provider", types.TEXT_DOCUMENT_IMPLEMENTATION),

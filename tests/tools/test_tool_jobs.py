@@ -33,8 +33,10 @@ async def test_a_job_is_read_piece_by_piece(bench: Workbench) -> None:
     assert await bench.text("job_list") == (
         f"{job} [bash] running — printf 'one \\xe8\\xaf'; cat go; printf '\\xbb two\\n'"
     )
-    await anyio.to_thread.run_sync((bench.folder / "go").write_bytes, b"")
-    assert await finished(bench, job) == "读 two\n[status: completed]"
+    async with anyio.create_task_group() as group:
+        # Whoever waits already when it ends needs no notice.
+        group.start_soon(anyio.to_thread.run_sync, (bench.folder / "go").write_bytes, b"")
+        assert await finished(bench, job) == "读 two\n[status: completed]"
     assert await finished(bench, job) == "(no new output)\n[status: completed]"
     # The end was told in an answer, so there is no notice of it.
     assert bench.contexts == []
