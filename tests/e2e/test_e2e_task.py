@@ -160,7 +160,7 @@ def test_a_task_on_a_real_project_is_done_as_scripted_and_proved(
     assert "3 failed" in told["first"]
     assert "[exit code: 1]" in told["first"]
     assert " passed, 2 xfailed, 1 xpassed in " in told["second"]
-    assert told["use"] == "select 1\n"
+    assert told["use"] == "select 1"
     assert agent.said().endswith("all tests pass.")
 
     expected = dict(before)
