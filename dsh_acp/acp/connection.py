@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 import signal
-from typing import Final
+import sys
+import threading
+from typing import Final, Protocol, cast
 
 import anyio
-from anyio import from_thread, lowlevel
+from anyio import lowlevel
 
 from dsh_acp.acp.bridge import Bridge
 from dsh_acp.acp.client import Client
@@ -14,9 +16,19 @@ from dsh_acp.acp.host import Host
 from dsh_acp.config import Flags, load
 from dsh_acp.wire.stdio import Input, Output, Overlong
 
+_SWITCH_S: Final = 0.0001
+_BATCHES: Final = 16
+"""How many reads of the input may wait for the event loop; more make the reader wait."""
+
 _SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
 )
+
+
+class _Loop(Protocol):
+    """What this needs of the event loop itself: the cheapest way in from another thread."""
+
+    def call_soon_threadsafe(self, do: Callable[..., object], *args: object) -> object: ...
 
 
 def run(
@@ -37,13 +49,26 @@ async def _serve(
     first: Sequence[bytes | Overlong],
     client: Client | None,
 ) -> None:
-    token = lowlevel.current_token()
+    loop = cast("_Loop", lowlevel.current_token().native_token)
+    # A thread that waits for the interpreter gets it soon: what it waits with is a disk's answer or
+    # an editor's line, and five milliseconds are as long as everything else that a prompt takes.
+    sys.setswitchinterval(_SWITCH_S)
     over = anyio.Event()
     relief = _Relief(output)
 
     def from_other_thread(do: Callable[..., object], *args: object) -> None:
-        with suppress(anyio.RunFinishedError, RuntimeError):  # the loop has ended meanwhile
-            from_thread.run_sync(do, *args, token=token)
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(do, *args)
+
+    room = threading.Semaphore(_BATCHES)
+
+    def take(batch: Sequence[bytes | Overlong]) -> None:
+        room.release()
+        bridge.peer.feed(batch)
+
+    def deliver(batch: Sequence[bytes | Overlong]) -> None:
+        room.acquire()
+        from_other_thread(take, batch)
 
     output.relieved = lambda: from_other_thread(relief.come)
     bridge = Bridge(host, output.write, relief.wait, client)
@@ -53,7 +78,7 @@ async def _serve(
         bridge.peer.feed(first)
         tasks.start_soon(_until_signal, over)
         lines.start(
-            lambda batch: from_other_thread(bridge.peer.feed, batch),
+            deliver,
             lambda: from_other_thread(over.set),
         )
         tasks.start_soon(host.warm)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from msgspec import Raw, Struct
 
 from dsh_acp import jsontext
-from dsh_acp.llm.chat_wire import WireCall
+from dsh_acp.llm.chat_wire import NOTHING, WireCall
 
 
 class PartialCall(Struct, eq=False):
@@ -85,8 +85,9 @@ class CallFragments:
             call.wire_id = identity
             call.id = self._unique(identity)
         call.name = call.name or name
-        if fragment.extra_content is not None:
-            call.extra = fragment.extra_content
+        if fragment.extra_content != NOTHING:
+            # Copied, because it is a view of the whole event.
+            call.extra = fragment.extra_content.copy()
         if added:
             call.parts.append(added)
             call.size += len(added)

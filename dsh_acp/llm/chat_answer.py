@@ -13,7 +13,14 @@ from msgspec import UNSET, Raw
 
 from dsh_acp import jsontext
 from dsh_acp.llm.call_fragments import CallFragments, PartialCall
-from dsh_acp.llm.chat_wire import WireCall, WireChoice, WireDelta, WirePiece, usage as read_usage
+from dsh_acp.llm.chat_wire import (
+    NOTHING,
+    WireCall,
+    WireChoice,
+    WireDelta,
+    WirePiece,
+    usage as read_usage,
+)
 from dsh_acp.llm.content_filter import ContentFilter
 from dsh_acp.llm.details import merge_details
 from dsh_acp.llm.place import Place
@@ -98,7 +105,7 @@ class ChatAnswer:
 
     def feed(self, piece: WirePiece, out: list[Chunk]) -> None:
         """Append the chunks of `piece` to `out`."""
-        if piece.usage is not None:
+        if piece.usage != NOTHING:
             self._take_usage(piece.usage)
         for choice in piece.choices or ():
             if self._choice is None:
@@ -116,7 +123,7 @@ class ChatAnswer:
         self.close(self._finish_reason(bool(calls)), out)
 
     def _take_choice(self, choice: WireChoice, out: list[Chunk]) -> None:
-        if choice.usage is not None:
+        if choice.usage != NOTHING:
             self._take_usage(choice.usage)
         if choice.delta is not None:
             self._delta(choice.delta, bool(choice.finish_reason), out)
@@ -129,7 +136,7 @@ class ChatAnswer:
         if thought := delta.reasoning_content or delta.reasoning:
             self._filter.no_thinking()
             self._think(thought, out)
-        if delta.reasoning_details is not None:
+        if delta.reasoning_details != NOTHING:
             self._details.append(Raw(bytes(delta.reasoning_details)))
         if text := delta.content or delta.refusal:
             if is_last and len(self._raw) > 1 and text == "".join(self._raw):

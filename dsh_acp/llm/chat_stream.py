@@ -98,6 +98,9 @@ class ChatStream:
         if self._pending:
             self._odd(data, out)
             return
+        if data == b"[DONE]":
+            self._finish(out)
+            return
         try:
             piece = decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -14,6 +14,9 @@ from msgspec import Raw, Struct
 from dsh_acp import jsontext
 
 DONE: Final = "[DONE]"
+NOTHING: Final = Raw(b"null")
+"""A field that is not there, or `null`. Kept raw, because msgspec takes no `Raw | None`."""
+
 _LOADS: Final = json.JSONDecoder(strict=False)
 
 
@@ -30,7 +33,7 @@ class WireCall(Struct):
     index: int | None = None
     id: str | None = None
     function: WireFunction | None = None
-    extra_content: Raw | None = None
+    extra_content: Raw = NOTHING
 
 
 class WireDelta(Struct):
@@ -41,7 +44,7 @@ class WireDelta(Struct):
     reasoning: str | None = None
     tool_calls: list[WireCall] | None = None
     function_call: WireFunction | None = None
-    reasoning_details: Raw | None = None
+    reasoning_details: Raw = NOTHING
     refusal: str | None = None
 
 
@@ -52,15 +55,15 @@ class WireChoice(Struct):
     delta: WireDelta | None = None
     message: WireDelta | None = None
     finish_reason: str | None = None
-    usage: Raw | None = None
+    usage: Raw = NOTHING
 
 
 class WirePiece(Struct):
     """One event's payload. `error` holds the JSON of a complaint, wherever it was."""
 
     choices: list[WireChoice] | None = None
-    usage: Raw | None = None
-    error: Raw | None = None
+    usage: Raw = NOTHING
+    error: Raw = NOTHING
     error_message: str | None = None
     error_type: str | None = None
     object: str | None = None
@@ -69,7 +72,7 @@ class WirePiece(Struct):
     @property
     def complains(self) -> bool:
         """Whether this is an error and not a piece of an answer."""
-        if self.error is not None and bytes(self.error) not in (b"null", b"{}", b'""', b"false"):
+        if self.error != NOTHING and bytes(self.error) not in (b"{}", b'""', b"false"):
             return True
         return bool(self.error_message or self.error_type) or "error" in (self.object, self.type)
 
@@ -191,8 +194,8 @@ def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _raw(value: Any) -> Raw | None:
-    return None if value is None else Raw(jsontext.encode(value))
+def _raw(value: Any) -> Raw:
+    return NOTHING if value is None else Raw(jsontext.encode(value))
 
 
 def values(data: bytes) -> tuple[list[Any], bytes]:

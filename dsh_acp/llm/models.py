@@ -95,6 +95,8 @@ class Models:
         self._defaults = (default_efforts, default_effort)
         self._discovered: dict[str, ModelInfo] = {}
         self._known: dict[str, ModelInfo] = {}
+        self._all: tuple[ModelInfo, ...] | None = None
+        self._ids: tuple[str, ...] = ()
 
     def get(self, id: str) -> ModelInfo:
         """What is known of `id`; never an error."""
@@ -103,8 +105,19 @@ class Models:
             known = self._known[id] = self._merged(id)
         return known
 
-    def all(self) -> list[ModelInfo]:
+    def all(self) -> tuple[ModelInfo, ...]:
         """The models to offer: of the settings, of the catalogue, and those discovered."""
+        if self._all is None:
+            self._all = tuple(self._offered())
+            self._ids = tuple(info.id for info in self._all)
+        return self._all
+
+    def ids(self) -> tuple[str, ...]:
+        """Their ids."""
+        self.all()
+        return self._ids
+
+    def _offered(self) -> list[ModelInfo]:
         entries = catalogue().get(self._vendor, ())
         offered = (entry.id for entry in entries if not entry.is_hidden)
         return [
@@ -116,6 +129,7 @@ class Models:
         """Add what the endpoint says of itself."""
         self._discovered.update({info.id: info for info in found})
         self._known.clear()
+        self._all = None
 
     def _merged(self, id: str) -> ModelInfo:
         own = find(id, self._vendor) if self._vendor in catalogue() else None

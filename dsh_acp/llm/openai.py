@@ -105,7 +105,7 @@ class ChatProvider:
 
     async def stream(self, request: Request, body: Body) -> AsyncGenerator[Sequence[Chunk]]:
         model = request.config.model
-        place = self.endpoint.place(model, [info.id for info in self.models()])
+        place = self.endpoint.place(model, self._models.ids())
         taken = self._bodies.call_ids(request)
         decoder = ChatStream(place, request.header.tools or (), taken)
         try:

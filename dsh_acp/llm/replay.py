@@ -93,7 +93,7 @@ class ReplayProvider:
     def models(self) -> Sequence[ModelInfo]:
         known = self._models.all()
         if all(info.id != self.default_model for info in known):
-            known.insert(0, self.model(self.default_model))
+            return (self.model(self.default_model), *known)
         return known
 
     async def discover(self) -> Sequence[ModelInfo]:

@@ -23,6 +23,7 @@ from dsh_acp.errors import ToolError
 from dsh_acp.tools.tool import FileRead, Version
 
 PIECE: Final = 1 << 20
+SMALL: Final = 64 * 1024
 
 
 def fs_error(verb: str, path: str, reason: str, code: str) -> ToolError:
@@ -63,6 +64,15 @@ def identity(status: os.stat_result) -> tuple[int, int, int, int, int]:
         status.st_mtime_ns,
         status.st_ctime_ns,
     )
+
+
+def is_small(path: str) -> bool:
+    """Whether `path` is a regular file that is read at once."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - cheaper
+    except (OSError, ValueError):
+        return False
+    return modes.S_ISREG(status.st_mode) and 0 < status.st_size <= SMALL
 
 
 def digest(data: bytes) -> str:
