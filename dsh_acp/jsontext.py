@@ -82,6 +82,9 @@ def loads(text: bytes) -> Any:
     """Any JSON value.
 
     Raises:
-        DecodeError: it is not JSON, or too deep.
+        DecodeError: it is not JSON, too deep, or holds a number that is none here.
     """
-    return decode(text, _ANY)
+    try:
+        return decode(text, _ANY)
+    except msgspec.ValidationError as exc:
+        raise DecodeError(str(exc)) from exc
