@@ -26,6 +26,9 @@ from dsh_acp.tools.world import LocalWorld
 
 _log = logging.getLogger(__name__)
 
+_COLLECT: Final = (10_000, 20, 20)
+"""Thresholds of the garbage collector once everything is loaded."""
+
 
 class Providers(Routes, Protocol):
     """Who serves models, and how to end that."""
@@ -131,6 +134,9 @@ class Host:
             # again is what would make one chunk in a hundred late.
             gc.collect()
             gc.freeze()
+            # Next to nothing here is part of a cycle, and what lives for a moment is better left
+            # to die than looked at every 700 objects.
+            gc.set_threshold(*_COLLECT)
         except Exception as exc:  # noqa: BLE001 - a convenience; the first prompt reports its cause
             _log.debug("nothing to warm up: %s", exc)
 

@@ -43,7 +43,9 @@ def multiply(log: Path, turns: int) -> None:
     head, *lines = log.read_bytes().splitlines()
     start = max(n for n, line in enumerate(lines) if line.startswith(b'{"type":"turn/start"'))
     number = int(_TURN.search(lines[start])[2])
-    last = lines[start - 1 :]  # its prompt comes right before it
+    # Its prompt comes before it; something of the turn before, such as a title, may lie between.
+    prompt = max(n for n in range(start) if b'"inserted":[{' in lines[n])
+    last = lines[prompt:]
     size = int(_SEQ.search(last[-1])[2]) + 1 - int(_SEQ.search(last[0])[2])
     made = [head, *lines]
     for n in range(1, turns):
