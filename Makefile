@@ -2,6 +2,7 @@
 # make test    the tests                      make check   ruff, pyright, import-linter
 # make bench   speed beside a bare agent      make lock    choose newer versions for the tests
 # make test-clients    clients of others, from npm, drive it
+# make fuzz            no bytes make a parser crash or hang
 # make test-orphans    nothing outlives 200 cancelled and killed sessions
 # make mutants         thirty seeded faults: does `dsh-acp snapshot check` notice?
 #
@@ -16,11 +17,13 @@ LOCAL_STAMP := $(VENV)/.installed-local
 PYTEST := PYTHONWARNDEFAULTENCODING=1 $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-input
 TEST_ARGS ?= -n auto
+FUZZ_RUNS ?= 2000
+ATHERIS_RUNS ?= 50000
 
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
-.PHONY: demo test check bench bench-audit e2e-local test-clients test-crash test-orphans test-chaos mutants lock clean
+.PHONY: demo test check bench bench-audit e2e-local test-clients test-crash test-orphans test-chaos fuzz mutants lock clean
 
 demo: $(STAMP)
 	@$(BIN)/python -m dsh_acp demo $(ARGS)
@@ -55,6 +58,13 @@ mutants: $(STAMP)
 
 test-crash: $(STAMP)
 	DSH_ACP_TEST_KILLS=200 $(PYTEST) tests/e2e/test_e2e_crash.py $(TEST_ARGS) $(ARGS)
+
+# Hypothesis everywhere; atheris where there is a wheel of it.
+fuzz: $(STAMP)
+	DSH_ACP_FUZZ_RUNS=$(FUZZ_RUNS) $(PYTEST) tests/fuzz $(TEST_ARGS) $(ARGS)
+	$(PIP) --target .cache/fuzz --upgrade --require-hashes --requirement requirements/fuzz.lock
+	if [ -d .cache/fuzz/atheris ]; then PYTHONPATH=.cache/fuzz \
+	$(BIN)/python tests/fuzz/coverage_guided.py $(ATHERIS_RUNS); fi
 
 test-orphans: $(STAMP)
 	DSH_ACP_TEST_SESSIONS=200 $(PYTEST) tests/e2e/test_e2e_orphans.py $(TEST_ARGS) $(ARGS)
