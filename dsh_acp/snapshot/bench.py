@@ -128,12 +128,19 @@ def numbered(lines: list[bytes]) -> list[bytes]:
 
 
 def launch(
-    found: Bench, scenario: Scenario, life: int, agent: list[str] | None, live: str | None
+    found: Bench,
+    scenario: Scenario,
+    life: int,
+    agent: list[str] | None,
+    live: str | None,
+    *,
+    forks: bool = False,
 ) -> Launch:
     """The command for the life-th process of a run.
 
     `agent` is another agent's command, which keeps this process's environment; `live` names a
-    live model, which needs the keys in it.
+    live model, which needs the keys in it. With `forks` this project's own agent may come from
+    the nursery.
 
     Raises:
         ReplyError: the model's script cannot be used.
@@ -157,7 +164,8 @@ def launch(
     if "PYTHONPATH" in more and "PYTHONPATH" in env:
         more = {**more, "PYTHONPATH": os.pathsep.join((more["PYTHONPATH"], env["PYTHONPATH"]))}
     env |= more
-    return Launch(agent_argv(*setup.args), (dict(os.environ) | env) if live else env)
+    env = (dict(os.environ) | env) if live else env
+    return Launch(agent_argv(*setup.args), env, setup.args if forks else None)
 
 
 def _from_here(argument: str) -> str:

@@ -36,6 +36,7 @@ from anyio.abc import Process, TaskGroup
 from dsh_acp import jsontext
 from dsh_acp.snapshot.agents import agent_argv as agent_argv, agent_env as agent_env
 from dsh_acp.snapshot.calls import AgentEnded, Call, Frame, Line, params_of, pieces, update_of
+from dsh_acp.snapshot.children import Child
 from dsh_acp.snapshot.desk import HELD, Desk, RpcError
 from dsh_acp.snapshot.files import Buffers
 from dsh_acp.snapshot.terminals import Terminals
@@ -49,7 +50,9 @@ GRACE_S: Final = 5.0
 class Client:
     """See the module. Make one with `spawn`."""
 
-    def __init__(self, process: Process, tasks: TaskGroup, cwd: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, process: Process | Child, tasks: TaskGroup, cwd: str | os.PathLike[str]
+    ) -> None:
         self.process: Final = process
         self.lines: Final[list[Line]] = []
         self.frames: Final[list[Frame]] = []
@@ -88,17 +91,19 @@ class Client:
         *,
         answers: bool = True,
         own_group: bool = False,
+        start: Callable[[], Child | None] = lambda: None,
     ) -> "AsyncGenerator[Client]":
         """Start `argv` and talk to it; leaving closes its stdin and awaits its exit.
 
         `env` is the whole environment (default: this process's own). An agent that has not ended
         `GRACE_S` after its stdin closed is killed, as it is at once when the block raises. Without
         `answers` the agent's requests stay open until somebody sends a response. With `own_group`
-        a Ctrl-C in the terminal reaches this process alone, which then ends the agent.
+        a Ctrl-C in the terminal reaches this process alone, which then ends the agent. `start` may
+        give the process, instead of a new one.
         """
         try:
             async with anyio.create_task_group() as tasks:
-                process = await anyio.open_process(
+                process = start() or await anyio.open_process(
                     argv, cwd=cwd, env=env, start_new_session=own_group
                 )
                 client = cls(process, tasks, cwd)

@@ -11,8 +11,10 @@ from msgspec import UNSET, Struct
 from dsh_acp import jsontext
 from dsh_acp.snapshot import harvest, versions
 from dsh_acp.snapshot.calls import AgentEnded, Call, Frame, Line, update_of
+from dsh_acp.snapshot.children import Child
 from dsh_acp.snapshot.client import Client
 from dsh_acp.snapshot.desk import RpcError
+from dsh_acp.snapshot.nursery import NURSERY
 from dsh_acp.snapshot.replies import ReplyError, fill
 from dsh_acp.snapshot.script import AnyStep, Input
 from dsh_acp.snapshot.steps import Restart, SessionStep, Step
@@ -25,10 +27,17 @@ class StepFailed(Exception):
 
 
 class Launch(Struct, frozen=True):
-    """How a process is started."""
+    """How a process is started. `forked` are the arguments of one from the nursery instead."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
+    forked: Sequence[str] | None = None
+
+    def start(self, cwd: Path) -> Child | None:
+        """A process from the nursery, where one is wanted and there is one."""
+        if self.forked is None:
+            return None
+        return NURSERY.start(self.forked, str(cwd), self.env)
 
 
 class Started(Struct, frozen=True):
@@ -100,7 +109,9 @@ class Player:
     async def _live(self, life: int, steps: Sequence[AnyStep], desk: dict[str, list[Json]]) -> None:
         launch = self._launch(life)
         try:
-            async with Client.spawn(launch.argv, self.cwd, launch.env) as client:
+            async with Client.spawn(
+                launch.argv, self.cwd, launch.env, start=lambda: launch.start(self.cwd)
+            ) as client:
                 self.client = client
                 client.desk.script(**desk)
                 try:

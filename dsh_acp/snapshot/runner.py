@@ -185,6 +185,8 @@ async def _record(scenario: Scenario, script: Input, options: Options) -> Result
 
 
 async def _play(scenario: Scenario, script: Input, options: Options, version: int) -> Result:
+    # The first is started as an editor starts it.
+    is_second = version != versions_of(script)[0] and len(options.versions) > 1
     with bench(scenario) as found:
         try:
             player = Player(
@@ -192,7 +194,9 @@ async def _play(scenario: Scenario, script: Input, options: Options, version: in
                 found.cwd,
                 found.home,
                 MOVES,
-                lambda life: launch(found, scenario, life, _command(options), options.live),
+                lambda life: launch(
+                    found, scenario, life, _command(options), options.live, forks=is_second
+                ),
                 store(found, scenario),
                 version,
             )
