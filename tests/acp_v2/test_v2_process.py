@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
+import acp_bench
 import pytest
 from v2_bench import INFO, check
 
@@ -21,13 +22,15 @@ INIT = {
     "method": "initialize",
     "params": {"protocolVersion": 2, "info": INFO, "capabilities": {}},
 }
+INIT_1 = {**INIT, "params": {"protocolVersion": 1, "clientCapabilities": {}}}
 
 
 class Agent:
-    """A process, and every frame of it, validated."""
+    """A process that is spoken to in one version, and every frame of it, validated."""
 
-    def __init__(self, home: Path, url: str) -> None:
+    def __init__(self, home: Path, url: str, version: int) -> None:
         self.home = home
+        self.version = version
         self.seen: list[dict[str, Any]] = []
         self._methods: dict[int, str] = {0: "initialize"}
         self.it = subprocess.Popen(
@@ -64,7 +67,7 @@ class Agent:
         line = self.it.stdout.readline()
         assert line.endswith(b"\n"), line
         frame = json.loads(line)
-        check(frame, self._methods)
+        (check if self.version == 2 else acp_bench.check)(frame, self._methods)
         self.seen.append(frame)
         return frame
 
@@ -81,10 +84,44 @@ class Agent:
             if update.get("state") == "idle":
                 return update
 
+    def next(self) -> int:
+        """An id for a request."""
+        return max(self._methods) + 1
+
+    def shake_hands(self) -> None:
+        self.send(INIT if self.version == 2 else INIT_1)
+        assert self.response(0)["result"]["protocolVersion"] == self.version
+
     def open(self) -> str:
-        self.send(INIT)
-        self.response(0)
-        return self.call(1, "session/new", cwd=str(self.home))["result"]["sessionId"]
+        self.shake_hands()
+        about = {"cwd": str(self.home), "mcpServers": []}
+        return self.call(1, "session/new", **about)["result"]["sessionId"]
+
+    def resume(self, session: str) -> dict[str, Any]:
+        """Open a stored session, its history told."""
+        about = {"sessionId": session, "cwd": str(self.home), "mcpServers": []}
+        if self.version == 1:
+            return self.call(self.next(), "session/load", **about)
+        return self.call(self.next(), "session/resume", **about, replayFrom={"type": "start"})
+
+    def prompt(self, session: str, blocks: list[Any]) -> None:
+        """Prompt and wait for the end of the turn."""
+        answer = self.call(self.next(), "session/prompt", sessionId=session, prompt=blocks)
+        end = answer["result"] if self.version == 1 else self.idle()
+        assert end["stopReason"] == "end_turn"
+
+    def texts(self, kind: str) -> list[str]:
+        """The texts of the messages told of, by id."""
+        found: dict[str, str] = {}
+        for frame in self.seen:
+            update = frame.get("params", {}).get("update", {})
+            if update.get("sessionUpdate") == kind:
+                text = "".join(block["text"] for block in update["content"])
+                found[update["messageId"]] = text
+            if update.get("sessionUpdate") == f"{kind}_chunk":
+                before = found.get(update["messageId"], "")
+                found[update["messageId"]] = before + update["content"]["text"]
+        return list(found.values())
 
     def stop(self) -> None:
         self.it.kill()
@@ -99,8 +136,8 @@ class Agent:
 def start(tmp_path: Path) -> Iterator[Any]:
     agents: list[Agent] = []
 
-    def started(url: str = "http://127.0.0.1:9/v1") -> Agent:
-        agents.append(Agent(tmp_path, url))
+    def started(url: str = "http://127.0.0.1:9/v1", version: int = 2) -> Agent:
+        agents.append(Agent(tmp_path, url, version))
         return agents[-1]
 
     yield started
@@ -144,23 +181,37 @@ def test_a_failed_initialize_leaves_another_try(start: Any) -> None:
     assert agent.receive()["result"]["protocolVersion"] == 2
 
 
-def test_two_processes_of_two_versions_share_what_is_stored(start: Any) -> None:
-    with FakeLlm(["success", "success"], repeat_last=True) as fake:
-        first = start(fake.url)
+@pytest.mark.parametrize("order", [(1, 2), (2, 1), (2, 2)])
+def test_two_processes_of_two_versions_share_what_is_stored(
+    start: Any, order: tuple[int, int]
+) -> None:
+    """Both run at once; what one writes the other resumes, and then the first one again."""
+    with FakeLlm(["success"], repeat_last=True) as fake:
+        first, second = (start(fake.url, version) for version in order)
         session = first.open()
-        first.start(2, "session/prompt", sessionId=session, prompt=PROMPT)
-        first.idle()
-        second = start(fake.url)
-        second.send(INIT)
-        second.response(0)
-        about = {"sessionId": session, "cwd": str(second.home), "replayFrom": {"type": "start"}}
-        locked = second.call(1, "session/resume", **about)
+        first.prompt(session, PROMPT)
+        second.shake_hands()
+        locked = second.resume(session)
         assert "open" in locked["error"]["message"]
-        first.call(3, "session/close", sessionId=session)
-        assert "result" in second.call(2, "session/resume", **about)
-        updates = [f["params"]["update"] for f in second.seen if "method" in f]
-        (message,) = [u for u in updates if u["sessionUpdate"] == "user_message"]
-        assert message["content"] == PROMPT
+        first.call(first.next(), "session/close", sessionId=session)
+        assert "result" in second.resume(session)
+        assert second.texts("user_message") == [PROMPT[0]["text"]]
+        said = second.texts("agent_message")
+        assert said == first.texts("agent_message") and said[0]
+        second.prompt(session, [{"type": "text", "text": "And more?"}])
+        second.call(second.next(), "session/close", sessionId=session)
+        first.seen.clear()
+        assert "result" in first.resume(session)
+        assert first.texts("user_message") == [PROMPT[0]["text"], "And more?"]
+        assert first.texts("agent_message") == said * 2
+        (listed,) = second.call(second.next(), "session/list")["result"]["sessions"]
+        assert listed["sessionId"] == session
+        last = [r for r in fake.requests if r.json.get("tools")][-1].json["messages"]
+        asked = [str(m["content"]) for m in last if m["role"] == "user"]
+        assert [text for text in asked if not text.startswith("Current runtime context")] == [
+            PROMPT[0]["text"],
+            "And more?",
+        ]
 
 
 def test_nothing_heavy_is_imported_before_initialize_is_answered() -> None:
