@@ -159,6 +159,7 @@ class Conversation:
         """Take prompts, and follow the log, from here on."""
         self._tasks = tasks
         self.session.start(tasks)
+        self._projection.is_live = True
         self.voice.know()
         tasks.start_soon(self._follow)
         if self.remote is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 import zlib
 
 from dsh_acp.acp.calls import Calls
+from dsh_acp.acp.prompts import outcome
 from dsh_acp.acp.updates import (
     Block,
     Chunk,
@@ -41,6 +42,7 @@ from dsh_acp.log.payloads import (
     ToolCallEvent,
     ToolResultEvent,
     TurnEnd,
+    TurnEndReason,
     TurnStart,
     UserMessage,
 )
@@ -67,8 +69,10 @@ from dsh_acp.messages import (
     Text,
     TextDelta,
     ToolCallDelta,
+    source_kind,
 )
 from dsh_acp.tools.tool import ToolSet
+from dsh_acp.wire.frames import RpcError
 
 _log = logging.getLogger(__name__)
 
@@ -108,11 +112,14 @@ class Projection:
 
     def __init__(self, session_id: str, cwd: str, tools: ToolSet, price_of: PriceOf) -> None:
         self.calls: Final = Calls(cwd, tools)
+        self.is_live = False
+        """Whether the ends of turns are told by answers to their prompts as well."""
         self._node: Final = f"{zlib.crc32(session_id.encode()):08x}{len(session_id) & 0xFFFF:04x}"
         self._usage: Final = UsageFold(price_of)
         self._turn = 0
         self._step = 0
         self._attempt = 1
+        self._is_prompted = False
         self._ids: dict[int, str] = {}
         self._streamed: set[int] = set()
         self._asked: dict[str, str] = {}
@@ -206,6 +213,7 @@ class Projection:
         if not isinstance(payload := event.payload, TurnStart):
             return []
         self._turn, self._step = payload.turn, 0
+        self._is_prompted = False
         self.calls.place = (payload.turn, 0)
         return self._new_attempt(1)
 
@@ -242,8 +250,9 @@ class Projection:
         match event.payload:
             case UserMessage() if isinstance(event.surface_op, Replace):
                 return [self._used({})] if self._usage.context_used else []
-            case UserMessage(message=message) if replay:
-                return self._user(message)
+            case UserMessage(message=message) if source_kind(message) == "user":
+                self._is_prompted = True
+                return self._user(message) if replay else []
             case TodoWrite(todos=todos):
                 return [Plan(tuple((todo.content, todo.status) for todo in todos))]
             case SessionTitle(title=title):
@@ -308,10 +317,7 @@ class Projection:
         return Used(usage.context_used, usage.context_window, costs, tokens)
 
     def _user(self, message: Message) -> list[Update]:
-        source = message.source
-        if source.get("kind") != "user":
-            return []
-        shown = source.get("blocks")
+        shown = message.source.get("blocks")
         if isinstance(shown, list):
             # What was typed, where the model was given something else for it.
             images = {
@@ -359,14 +365,19 @@ class Projection:
         found = self.calls.close_all("cancelled" if was_stopped else "failed")
         error = end.reason.error
         if isinstance(error, Failure) and error.code not in NOT_THE_MODEL:
-            text = (
-                "\n\n[Model attempt failed; any partial output above is discarded: "
-                f"{error.message}]\n\n"
-            )
-            found.append(
-                Notice("error", "The model failed", error.message, self._message_id(_MARKER), text)
-            )
+            found += self._failed(end.reason, error.message)
         return found
+
+    def _failed(self, reason: TurnEndReason, message: str) -> list[Update]:
+        """That the model failed, unless the answer to the prompt says all there is to say."""
+        told, text = message, f"any partial output above is discarded: {message}"
+        if self.is_live and self._is_prompted and isinstance(outcome(reason), RpcError):
+            if not self._streamed:
+                return []
+            told = "The partial output above is discarded."
+            text = "the partial output above is discarded"
+        text = f"\n\n[Model attempt failed; {text}]\n\n"
+        return [Notice("error", "The model failed", told, self._message_id(_MARKER), text)]
 
 
 def _spaced(args: str) -> str:

@@ -385,6 +385,10 @@ class Session:
             from dsh_acp.tools import jobs
 
             await jobs.stop_all(self.parts.tool_state)
+        if "terminals" in self.parts.tool_state:
+            from dsh_acp.tools import terminals
+
+            await terminals.close_all(self.parts.tool_state)
         if "belongings" in self.parts.tool_state:
             from dsh_acp.tools import belongings
 

@@ -274,7 +274,9 @@ class SessionLog(History):
             return
         file.check(self._content)
         target = file.size
-        from anyio import Event as Gate, to_thread
+        from anyio import Event as Gate
+
+        from dsh_acp.log.disk_wait import wait_for_disk
 
         while self._synced < target:
             running = self._sync_done
@@ -286,7 +288,7 @@ class SessionLog(History):
             gate = self._sync_done = Gate()
             size = file.size
             try:
-                await to_thread.run_sync(file.sync)
+                await wait_for_disk(file.sync)
                 self._synced = size
             except OSError as exc:
                 if self._closed:

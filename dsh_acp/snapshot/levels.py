@@ -131,6 +131,8 @@ def _canonical(frames: Sequence[Any]) -> list[bytes]:
     for frame in frames:
         update = frame["params"]["update"]
         update.pop("cost", None)  # prices are the catalogue's, not the log's
+        if update["sessionUpdate"] == "usage_update" and "_meta" not in update:
+            update.pop("used")  # an estimate, and committed headers hold no system prompt
         if "output" in update:  # a log keeps both streams, but not how they were interleaved
             lines = b64decode(update["output"]["data"]).split(b"\n")
             update["output"]["data"] = sorted(str(line) for line in lines if line != b"[stderr]")
@@ -161,6 +163,8 @@ def _derive(scenario: Scenario, lines: Sequence[bytes], version: int) -> Iterato
     sid = log.header.id
     tools = catalog.builtin(load(environ={}))
     projection = Projection(sid, log.header.cwd or "", tools, lambda provider, model: None)
+
+    projection.is_live = True
 
     def no_image(_: Any) -> bytes:
         raise OSError("a committed log has no images beside it")

@@ -27,7 +27,9 @@ _CANCELLED: Final = -32800
 _FAILED: Final = re.compile(
     r"\[(?:Previous model attempt discarded; retrying \S+ in \S+|"
     r"Model attempt failed; any partial output above is discarded): (.*)\]"
-    r"|The model's attempt failed and is discarded: (.*)",
+    r"|The model's attempt failed and is discarded: (.*)"
+    r"|\[Model attempt failed; the partial output above is discarded\]"
+    r"|The partial output above is discarded\.",
     re.DOTALL,
 )
 """How each version says that an attempt of the model failed."""
@@ -74,7 +76,7 @@ class _Entry:
     def line(self) -> str:
         text = self.text.strip()
         if self.head == "agent" and (found := _FAILED.fullmatch(text)):
-            text = found[1] or found[2]
+            text = found[1] or found[2] or "discarded"
         return f"{self.head}: {text}" if text else self.head
 
 

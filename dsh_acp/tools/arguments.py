@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 
 from dsh_acp import jsontext
 from dsh_acp.errors import ToolError
+from dsh_acp.tools import terminal_arguments as terminals
 from dsh_acp.tools.argument_rules import Arguments, filled, list_as_text, positive, rule, said
 from dsh_acp.tools.language_arguments import Lsp
 from dsh_acp.tools.talk_arguments import (
@@ -314,6 +315,12 @@ MODELS: Final[Mapping[str, type[Arguments]]] = MappingProxyType(
         "skill": LoadSkill,
         "subagent": Subagent,
         "subagent_fork": SubagentFork,
+        "terminal_close": terminals.TerminalClose,
+        "terminal_list": terminals.TerminalList,
+        "terminal_open": terminals.TerminalOpen,
+        "terminal_read": terminals.TerminalRead,
+        "terminal_send": terminals.TerminalSend,
+        "terminal_signal": terminals.TerminalSignal,
         "todo_write": TodoWrite,
         "web_fetch": WebFetch,
         "web_search": WebSearch,

@@ -349,6 +349,19 @@ def _search(args: Arguments, cwd: str) -> Card:
     return Card(title=", ".join(map(str, cast(list[Any], queries))) or "Search", kind="search")
 
 
+def _typed(args: Arguments, cwd: str) -> Card:
+    typed = text(args, "text")
+    where = f"In terminal {one_line(text(args, 'sessionId'))}"
+    return Card(title=typed or "Enter", kind="execute", content=(Text(where),), raw_input=typed)
+
+
+def _terminal(title: str, kind: Kind) -> "CallCard":
+    def make(args: Arguments, cwd: str) -> Card:
+        return Card(title=title.replace("{}", text_or(args, "sessionId", "")), kind=kind)
+
+    return make
+
+
 def _job(title: str, kind: Kind) -> "CallCard":
     def make(args: Arguments, cwd: str) -> Card:
         job = text(args, "job_id") if "{}" in title else ""
@@ -358,7 +371,7 @@ def _job(title: str, kind: Kind) -> "CallCard":
 
 
 CallCard: TypeAlias = Callable[[Arguments, str], Card]
-_OF_SEVERAL_LINES: Final = frozenset({"bash", "ask_user_question"})
+_OF_SEVERAL_LINES: Final = frozenset({"bash", "ask_user_question", "terminal_send"})
 OF_META: Final = frozenset({"edit", "write"})
 """The tools whose results show what was recorded beside them."""
 
@@ -380,6 +393,12 @@ CALLS: Final[Mapping[str, CallCard]] = {
     "skill": _skill,
     "subagent": _subagent,
     "subagent_fork": _subagent,
+    "terminal_close": _terminal("Close terminal {}", "execute"),
+    "terminal_list": _terminal("List terminals", "read"),
+    "terminal_open": _terminal("Open a terminal", "execute"),
+    "terminal_read": _terminal("Read terminal {}", "read"),
+    "terminal_send": _typed,
+    "terminal_signal": _terminal("Signal terminal {}", "execute"),
     "todo_write": _todo,
     "web_fetch": _fetch,
     "web_search": _search,

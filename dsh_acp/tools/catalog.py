@@ -15,6 +15,14 @@ from dsh_acp.tools.search import Glob, Grep
 from dsh_acp.tools.shell import Bash
 from dsh_acp.tools.skills import LoadSkill
 from dsh_acp.tools.talk import AskUserQuestion, ExitPlanMode
+from dsh_acp.tools.terminals import (
+    TerminalClose,
+    TerminalList,
+    TerminalOpen,
+    TerminalRead,
+    TerminalSend,
+    TerminalSignal,
+)
 from dsh_acp.tools.todo import TodoWrite
 from dsh_acp.tools.tool import Tool
 from dsh_acp.tools.web import WebFetch, WebSearch
@@ -46,6 +54,12 @@ def builtin(settings: Settings, keep: Put = nowhere) -> dict[str, Tool]:
         LoadSkill(settings.config_dir),
         Subagent(),
         SubagentFork(),
+        TerminalClose(),
+        TerminalList(),
+        TerminalOpen(),
+        TerminalRead(),
+        TerminalSend(),
+        TerminalSignal(),
         TodoWrite(),
         WebFetch(settings.web_private_hosts),
         *([WebSearch(settings.search_url)] if settings.search_url else []),

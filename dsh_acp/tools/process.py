@@ -82,8 +82,11 @@ class Child:
         env: Mapping[str, str],
         stdin: bytes | None = None,
         sandbox: Sandbox | None = None,
+        terminal: int | None = None,
     ) -> None:
         """Start it, with `stdin` to read, inside `sandbox`; by default there is neither.
+
+        `terminal` is a descriptor for all three of its streams.
 
         Raises:
             ToolError: the program or the folder cannot be used.
@@ -99,9 +102,9 @@ class Child:
                 argv,
                 cwd=cwd,
                 env=marked,
-                stdin=subprocess.DEVNULL if given is None else given,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stdin=terminal or given or subprocess.DEVNULL,
+                stdout=terminal or subprocess.PIPE,
+                stderr=terminal or subprocess.PIPE,
                 bufsize=0,
                 start_new_session=True,
             )

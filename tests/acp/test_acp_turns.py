@@ -257,6 +257,35 @@ async def test_notices_replace_marker_texts_where_the_client_shows_them(bench: B
         assert editor.said() == "good"
 
 
+@pytest.mark.parametrize("before", [(), ("a start",)], ids=["silent", "in its middle"])
+async def test_why_the_model_failed_is_said_once(bench: Bench, before: tuple[str, ...]) -> None:
+    why = "The account has no balance."
+    bench.script(fail("QUOTA", why, *before), say("paid"))
+    async with bench.editor() as editor:
+        await editor.initialize()
+        session = await editor.new()
+        with pytest.raises(RpcError) as caught:
+            await editor.prompt(session, "hi")
+        assert caught.value.message == why
+        discarded = "\n\n[Model attempt failed; the partial output above is discarded]\n\n"
+        assert editor.said() == ("a start" + discarded if before else "")
+        await editor.prompt(session, "again")
+        since = len(editor.frames)
+        await editor.call("session/close", sessionId=session)
+        # A history has no answers to prompts in it, so that the words are said there.
+        await editor.call("session/load", sessionId=session, cwd=str(bench.cwd), mcpServers=[])
+        told = [f for f in editor.frames[since:] if why in str(f)]
+        assert len(told) == 1
+
+
+async def test_a_refusal_by_the_filter_is_said_where_the_answer_was(bench: Bench) -> None:
+    bench.script(fail("CONTENT_FILTER", "The filter stopped it. Rephrase the request."))
+    async with bench.editor() as editor:
+        await editor.initialize()
+        assert await editor.prompt(await editor.new(), "hi") == {"stopReason": "refusal"}
+        assert editor.said().count("The filter stopped it. Rephrase the request.") == 1
+
+
 async def test_a_failed_turn_is_an_error_with_a_sentence_and_the_session_lives(
     bench: Bench,
 ) -> None:
