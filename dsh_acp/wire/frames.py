@@ -47,11 +47,15 @@ class Request(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """The answer to a request of ours: `result`, or `error`."""
+    """The answer to a request of ours: `result`, or `error`.
+
+    `is_bare` when neither was there: an empty answer, or a call without its method.
+    """
 
     id: bytes
     result: bytes
     error: RpcError | None
+    is_bare: bool = False
 
 
 class Invalid(Struct, frozen=True):
@@ -120,7 +124,9 @@ def decode(line: bytes) -> Request | Response | Invalid:
     if envelope.error is not UNSET and bytes(envelope.error) != NULL_ID:
         return Response(id, NULL_ID, _decode_error(envelope.error))
     # JavaScript peers drop a result of `undefined`, so a bare id is an empty answer.
-    return Response(id, NULL_ID if envelope.result is UNSET else bytes(envelope.result), None)
+    if envelope.result is UNSET:
+        return Response(id, NULL_ID, None, is_bare=True)
+    return Response(id, bytes(envelope.result), None)
 
 
 def overlong(head: bytes, tail: bytes, limit: int) -> Invalid:

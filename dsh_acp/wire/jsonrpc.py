@@ -133,6 +133,7 @@ class Peer:
         self._tasks: TaskGroup | None = None
         self._calls: Final[dict[bytes, Call]] = {}
         self._pending: Final[dict[bytes, _Pending]] = {}
+        self._given_up: Final[set[bytes]] = set()
         self._next_id = 0
         self._closed = False
 
@@ -246,6 +247,7 @@ class Peer:
             await pending.done.wait()
         except anyio.get_cancelled_exc_class():
             if not self._closed:
+                self._given_up.add(id)
                 self.notify("$/cancel_request", {"requestId": number})
             raise
         finally:
@@ -259,9 +261,15 @@ class Peer:
 
     def _resolve(self, response: frames.Response) -> None:
         pending = self._pending.get(response.id)
-        if pending is not None:  # else it is late, or was never asked for
+        if pending is not None:
             pending.response = response
             pending.done.set()
+        elif response.id in self._given_up:
+            self._given_up.discard(response.id)
+        elif response.is_bare:
+            # No answer to anything, so a call that lost its method; its sender waits.
+            invalid = RpcError(frames.INVALID_REQUEST, "Invalid request: no method")
+            self.write(frames.error(response.id, invalid))
 
     def close(self) -> None:
         """The connection is over: every open request of ours raises `Closed`."""

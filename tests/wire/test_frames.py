@@ -109,7 +109,7 @@ def test_responses_carry_a_result_or_an_error() -> None:
     odd = frames.decode(b'{"id":0,"error":"no"}')
     assert isinstance(good, frames.Response) and good.result == b'{"a":1}' and not good.error
     assert isinstance(bad, frames.Response) and bad.error and bad.error.code == -32601
-    assert isinstance(bare, frames.Response) and bare.result == b"null"
+    assert isinstance(bare, frames.Response) and bare.result == b"null" and bare.is_bare
     assert isinstance(both, frames.Response) and both.result == b"1" and not both.error
     assert isinstance(odd, frames.Response) and odd.error and odd.error.code == -32603
 

@@ -223,6 +223,23 @@ async def test_an_abandoned_request_is_cancelled_and_its_late_answer_ignored() -
         it.feed({"id": 0, "result": {}})
 
 
+async def test_a_frame_with_nothing_but_an_id_is_an_empty_answer_or_refused() -> None:
+    async with wire() as it:
+        it.feed({"jsonrpc": "2.0", "id": "mine"})
+        (refused,) = it.sent
+        assert (refused["id"], refused["error"]["code"]) == ("mine", -32600)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.peer.request, "ask", {})
+            await it.until(2)
+            it.feed({"jsonrpc": "2.0", "id": 0})
+        with anyio.move_on_after(0):
+            await it.peer.request("ask", {})
+        await it.until(4)
+        # Late and empty: the sender has no call of this id that waits.
+        it.feed({"jsonrpc": "2.0", "id": 1})
+        assert len(it.sent) == 4
+
+
 async def test_closing_ends_every_open_request() -> None:
     async with wire() as it:
 
