@@ -1,13 +1,13 @@
 """Version 2's `initialize`: what the client can do, and what is offered to it."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from dsh_acp import __version__
-from dsh_acp.acp.client import AGENT_METHOD, LOGIN_FLAG, LOGIN_METHOD, Client, has, part
+from dsh_acp.acp.client import AGENT_METHOD, LOGIN_FLAG, LOGIN_METHOD, Client
 from dsh_acp.wire import frames
 from dsh_acp.wire.frames import INVALID_PARAMS, RpcError
 
@@ -38,9 +38,27 @@ class _Info(Struct, frozen=True):
     title: str | None = None
 
 
+_Marker: TypeAlias = dict[str, Any] | None
+"""An object means yes."""
+
+
+class _Auth(Struct, frozen=True):
+    terminal: _Marker = None
+
+
+class _Elicitation(Struct, frozen=True):
+    form: _Marker = None
+    url: _Marker = None
+
+
+class _Capabilities(Struct, frozen=True):
+    auth: _Auth | None = None
+    elicitation: _Elicitation | None = None
+
+
 class _Initialize(Struct, frozen=True):
     info: _Info
-    capabilities: dict[str, Any] | None = None
+    capabilities: _Capabilities | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(_Initialize)
@@ -62,8 +80,8 @@ def decode(params: bytes, asked: int) -> Client:
         if asked == 2:
             raise
         request = _Initialize(_Info("", ""))
-    caps = request.capabilities or {}
-    elicitation = part(caps, "elicitation")
+    caps = request.capabilities or _Capabilities()
+    auth, elicitation = caps.auth or _Auth(), caps.elicitation or _Elicitation()
     return Client(
         version=2,
         asked=asked,
@@ -71,9 +89,9 @@ def decode(params: bytes, asked: int) -> Client:
         boolean_options=True,
         compaction=True,
         notices=True,
-        forms=has(elicitation, "form"),
-        urls=has(elicitation, "url"),
-        auth_terminal=has(part(caps, "auth"), "terminal"),
+        forms=elicitation.form is not None,
+        urls=elicitation.url is not None,
+        auth_terminal=auth.terminal is not None,
     )
 
 

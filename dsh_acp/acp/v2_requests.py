@@ -99,6 +99,24 @@ def is_replay(cursor: _Cursor | None) -> bool:
     return True
 
 
+class _Named(Struct, frozen=True):
+    name: str
+    value: str
+
+
+class _Stdio(Struct, frozen=True, tag_field="type", tag="stdio"):
+    name: str
+    command: str
+    args: tuple[str, ...] | None = None
+    env: tuple[_Named, ...] | None = None
+
+
+class _Http(Struct, frozen=True, tag_field="type", tag="http"):
+    name: str
+    url: str
+    headers: tuple[_Named, ...] | None = None
+
+
 def servers(listed: list[Any] | None) -> list[Any]:
     """The MCP servers, each of a kind that was offered.
 
@@ -108,20 +126,24 @@ def servers(listed: list[Any] | None) -> list[Any]:
     names: set[str] = set()
     for position, server in enumerate(listed or (), 1):
         fields = cast(dict[str, Any], server) if isinstance(server, dict) else {}
-        kind = fields.get("type")
-        if kind not in ("stdio", "http"):
-            raise RpcError(INVALID_PARAMS, f"mcpServers {position}: the types are stdio and http.")
-        command = fields.get("command")
-        if kind == "stdio" and not (isinstance(command, str) and Path(command).is_absolute()):
-            sentence = f"mcpServers {position}: command must be an absolute path."
-            raise RpcError(INVALID_PARAMS, sentence)
-        name = fields.get("name")
-        if not isinstance(name, str) or not name:
-            raise RpcError(INVALID_PARAMS, f"mcpServers {position}: name is missing.")
-        if name in names:
-            sentence = f'mcpServers {position}: another one is named "{name}".'
-            raise RpcError(INVALID_PARAMS, sentence, {"name": name})
-        names.add(name)
-        if kind == "http" and not isinstance(fields.get("url"), str):
-            raise RpcError(INVALID_PARAMS, f"mcpServers {position}: url is missing.")
+        if fields.get("type") not in ("stdio", "http"):
+            raise _bad_server(position, "the types are stdio and http.")
+        try:
+            found = msgspec.convert(fields, _Stdio | _Http)
+        except msgspec.ValidationError as exc:
+            raise _bad_server(position, f"{exc}.") from None
+        if isinstance(found, _Stdio) and not Path(found.command).is_absolute():
+            raise _bad_server(position, "command must be an absolute path.")
+        if isinstance(found, _Http) and not found.url.startswith(("http://", "https://")):
+            raise _bad_server(position, "url must begin with http:// or https://.")
+        if not found.name:
+            raise _bad_server(position, "name is empty.")
+        if found.name in names:
+            taken = f'another one is named "{found.name}".'
+            raise _bad_server(position, taken, {"name": found.name})
+        names.add(found.name)
     return list(listed or ())
+
+
+def _bad_server(position: int, sentence: str, data: Any = None) -> RpcError:
+    return RpcError(INVALID_PARAMS, f"mcpServers {position}: {sentence}", data)

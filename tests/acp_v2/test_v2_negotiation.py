@@ -31,7 +31,11 @@ async def test_a_later_version_gets_the_newest_whatever_its_params_look_like(
 @pytest.mark.parametrize(
     "params",
     [{}, V1_SHAPED, {"info": {"name": "x"}}, {"info": {"name": "", "version": "1"}}]
-    + [{"info": INFO, "capabilities": value} for value in ([], True, 5)],
+    + [{"info": INFO, "capabilities": value} for value in ([], True, 5)]
+    + [
+        {"info": INFO, "capabilities": value}
+        for value in ({"auth": {"terminal": True}}, {"auth": 1}, {"elicitation": {"form": "yes"}})
+    ],
 )
 async def test_version_2_wants_its_own_params_and_another_try_is_open(
     bench: Bench, params: dict[str, Any]
@@ -39,6 +43,14 @@ async def test_version_2_wants_its_own_params_and_another_try_is_open(
     async with bench.editor() as editor:
         assert await code(editor, "initialize", protocolVersion=2, **params) == -32602
         assert (await editor.initialize())["protocolVersion"] == 2
+
+
+async def test_capabilities_that_are_not_known_are_not_looked_at(bench: Bench) -> None:
+    async with bench.editor() as editor:
+        known: dict[str, Any] = {"auth": None, "elicitation": {"form": None, "voice": 5}}
+        assert await editor.initialize(**known, fs={"readTextFile": True}, session=7, _x=[])
+        client = editor.bridge.client
+        assert (client.forms, client.urls, client.auth_terminal) == (False, False, False)
 
 
 async def test_a_version_below_all_names_those_there_are(bench: Bench) -> None:
