@@ -1,8 +1,8 @@
 """Opening sessions: from a client's params to a conversation that can be talked to."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 import os
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ from dsh_acp.acp.projection import Projection
 from dsh_acp.acp.servers import parse
 from dsh_acp.acp.stopping import StoppableWorld
 from dsh_acp.acp.terminals import ClientTerminals
-from dsh_acp.acp.world import EditorWorld
+from dsh_acp.acp.world import Ask, EditorWorld
 from dsh_acp.agent.hook_files import Handler, load as load_hooks
 from dsh_acp.agent.hooks import Hooks
 from dsh_acp.agent.services import Services, SessionOptions
@@ -80,8 +80,9 @@ class Opening:
         hook_files = load_hooks(
             settings.config_dir, place.cwd, trust_project=settings.project_hooks
         )
-        terminals = self._terminals(log.header.id, client)
-        world = self._world(log.header.id, client, terminals)
+        ask = _InOrder(self._peer.request)
+        terminals = self._terminals(log.header.id, client, ask)
+        world = self._world(log.header.id, client, terminals, ask)
         services = Services(
             settings=settings,
             store=host.store,
@@ -121,6 +122,7 @@ class Opening:
         self.connect(conversation, place.servers)
         conversation.remarks = self._news(place.cwd, hook_files.problems)
         asker.desk = conversation
+        ask.caught_up = conversation.caught_up
         if isinstance(world, StoppableWorld):
             conversation.running.commands = world.commands
         if terminals is not None:
@@ -176,15 +178,30 @@ class Opening:
 
         return Projection(session_id, cwd, tools, price)
 
-    def _terminals(self, session_id: str, client: Client) -> ClientTerminals | None:
+    def _terminals(self, session_id: str, client: Client, ask: Ask) -> ClientTerminals | None:
         if not (self._host.settings.client_terminals and client.terminals):
             return None
-        return ClientTerminals(session_id, self._peer.request)
+        return ClientTerminals(session_id, ask)
 
-    def _world(self, session_id: str, client: Client, terminals: ClientTerminals | None) -> World:
+    def _world(
+        self, session_id: str, client: Client, terminals: ClientTerminals | None, ask: Ask
+    ) -> World:
         if self.dialect.owns_terminals:
             return StoppableWorld()
         local = self._host.world()
         if not (client.reads_files or client.writes_files or terminals):
             return local
-        return EditorWorld(session_id, client, self._peer.request, local, terminals)
+        return EditorWorld(session_id, client, ask, local, terminals)
+
+
+class _InOrder:
+    """Requests to the client, each behind the updates about everything that led to it."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask: Final = ask
+        self.caught_up: Callable[[], Awaitable[None]] | None = None
+
+    async def __call__(self, method: str, params: Any) -> bytes:
+        if self.caught_up is not None:
+            await self.caught_up()
+        return await self._ask(method, params)
