@@ -29,6 +29,9 @@ from dsh_acp.messages import EpochHeader, Message, Request
 PACKAGE: Final = "@deepseek-ai/dsh-agent-loop"
 """The name under which the format reports a request that its log does not explain."""
 
+_WINDOW: Final = 128
+"""How many of the messages that were proved before are looked at again with each request."""
+
 _FIELDS: Final = (
     ("provider", "provider"),
     ("model", "model"),
@@ -69,6 +72,7 @@ class Auditor:
         self.session_id: Final = session_id
         self._ledger = Ledger()
         self._proved_header: tuple[EpochHeader | None, EpochHeader | None] = (None, None)
+        self._looked = 0
 
     @property
     def offset(self) -> int:
@@ -127,7 +131,18 @@ class Auditor:
         if middle != self._ledger.derived:
             return False
         self._ledger.adopt(middle)
-        return True
+        return self._is_kept(len(middle), header)
+
+    def _is_kept(self, count: int, header: EpochHeader) -> bool:
+        """Whether messages that were proved before were left as they were.
+
+        Only force can change one. What providers keep of a body was encoded before that, so all
+        are looked at when another header makes them encode anew, and else some at a time.
+        """
+        start = self._looked if self._proved_header[0] is header else 0
+        end = start + _WINDOW if self._proved_header[0] is header else count
+        self._looked = 0 if end >= count else end
+        return self._ledger.is_kept(start, end)
 
     def _same_header(self, logged: EpochHeader, sent: EpochHeader) -> bool:
         known, proved = self._proved_header

@@ -29,7 +29,7 @@ class _Wait:
         self.has_begun = threading.Lock()
         self.has_begun.acquire()
         self.done = anyio.Event()
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self._job = job
         self._loop = loop
 
@@ -37,7 +37,7 @@ class _Wait:
         self.has_begun.release()
         try:
             self._job()
-        except OSError as exc:
+        except Exception as exc:  # noqa: BLE001 - the thread's border: whoever waits raises it
             self.error = exc
         try:
             self._loop.call_soon_threadsafe(self.done.set)
@@ -63,7 +63,7 @@ async def wait_for_disk(job: Callable[[], None]) -> None:
     """Run `job` in a thread, to its end whatever happens.
 
     Raises:
-        OSError: what `job` raised; it may raise nothing else.
+        Exception: what `job` raised.
     """
     loop = cast("_Loop", lowlevel.current_token().native_token)
     wait = _Wait(job, loop)

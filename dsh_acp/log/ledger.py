@@ -102,7 +102,8 @@ class Ledger:
         """For each derived message, the seq of its event."""
         self.generation = 0
         """The number of replacements: between two, the derivation only grows."""
-        self._adopted = 0
+        self._texts: list[bytes] = []
+        """The texts of the adopted messages, as they were when they equalled the log's."""
         self._nodes: list[int] = []
         self._at: dict[int, Message | None] = {}
         self._last_turn: int = 0
@@ -232,11 +233,13 @@ class Ledger:
             ) from None
         if not set(cited).issuperset(self._nodes[start:end]):
             raise _Unsound(f"{line.type} at event {line.seq} hides events that it does not cite")
+        for seq, text in zip(self.origins, self._texts, strict=False):
+            self._at[seq] = Message(text)
+        self._texts = []
         self._nodes[start:end] = [line.seq]
         visible = [(seq, self._at[seq]) for seq in self._nodes]
         self.derived = [message for _, message in visible if message is not None]
         self.origins = [seq for seq, message in visible if message is not None]
-        self._adopted = 0
         self.generation += 1
 
     def _fold_header(self, line: Line) -> None:
@@ -258,9 +261,14 @@ class Ledger:
 
     def adopt(self, messages: list[Message]) -> None:
         """Keep `messages`, equal to the derivation, in its place: one copy in memory, not two."""
-        for k in range(self._adopted, len(messages)):
+        for k in range(len(self._texts), len(messages)):
             self._at[self.origins[k]] = self.derived[k] = messages[k]
-        self._adopted = len(messages)
+            self._texts.append(messages[k].json)
+
+    def is_kept(self, start: int, end: int) -> bool:
+        """Whether the adopted messages from `start` to `end` say what they said when adopted."""
+        kept = [message.json for message in self.derived[start:end]]
+        return kept == self._texts[start:end]
 
     def expected(self) -> tuple[Message, ...]:
         """The messages of a request sent now: framing around the derivation."""
