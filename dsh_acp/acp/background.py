@@ -35,6 +35,14 @@ class Background:
                 updates.append(JobStarted(id, job.call_id, job.command, job.cwd))
         return updates
 
+    def again(self) -> list[Update]:
+        """Those that run, told once more."""
+        return [
+            JobStarted(id, job.call_id, job.command, job.cwd, job.printed)
+            for id, job in self._running.items()
+            if job.is_running
+        ]
+
     def is_running(self, id: str) -> bool:
         """Whether a job that was noticed runs still."""
         job = self._running.get(id)

@@ -365,6 +365,7 @@ class Conversation:
             await self._ended.wait()
         for prompt in self.prompts.open:
             self._peer.write(self.prompts.settle(prompt, "cancelled"))
+        self._peer.write(self.prompts.closing())
 
     # ------------------------------------------------------------ a desk for questions
 

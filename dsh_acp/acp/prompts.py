@@ -72,6 +72,10 @@ class Prompts(ABC):
     def standing(self) -> bytes:
         """The lines that say what the session is doing, for a client that has just joined."""
 
+    def closing(self) -> bytes:
+        """The lines that are due when all that the session did has been stopped."""
+        return b""
+
     def seed(self, event: Event) -> None:
         """Take in an event of an earlier life."""
         if event.type == InboxSpliced.TYPE:

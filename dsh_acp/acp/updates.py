@@ -113,12 +113,16 @@ class Attached(Struct, frozen=True):
 
 
 class JobStarted(Struct, frozen=True):
-    """A command goes on in the background of the session, begun by a call. Not in the log."""
+    """A command goes on in the background of the session, begun by a call. Not in the log.
+
+    `output` is the end of what it has printed so far, for who joins later.
+    """
 
     id: str
     call_id: str
     command: str
     cwd: str
+    output: bytes = b""
 
 
 class JobEnded(Struct, frozen=True):

@@ -281,7 +281,10 @@ class Codec:
         )
 
     def _job_started(self, job: JobStarted) -> bytes:
-        terminal = {"command": job.command, "cwd": job.cwd, "capabilities": _CANCELLABLE}
+        terminal: dict[str, Any] = {"command": job.command, "cwd": job.cwd}
+        if job.output:
+            terminal["output"] = {"data": _base64(job.output)}
+        terminal["capabilities"] = _CANCELLABLE
         shown = {
             "sessionUpdate": "tool_call_content_chunk",
             "toolCallId": job.call_id,

@@ -50,13 +50,14 @@ class Methods:
     async def resume_session(self, call: Call) -> Any:
         """An earlier session; its history if wanted, then its state, then the answer."""
         params = call.decode(v2_requests.RESUME_SESSION)
+        replays = v2_requests.is_replay(params.replay_from)
         await self._sessions.reopen(
             params.session_id,
             params.cwd,
             params.additional_directories or (),
             v2_requests.servers(params.mcp_servers),
-            _resumed(call),
-            replay=v2_requests.is_replay(params.replay_from),
+            _resumed(call, replays=replays),
+            replay=replays,
         )
         return DEFERRED
 
@@ -194,11 +195,12 @@ def _created(call: Call) -> Announce:
     return announce
 
 
-def _resumed(call: Call) -> Announce:
+def _resumed(call: Call, *, replays: bool) -> Announce:
     """The client knows the session: its state comes before the answer, and nothing behind."""
 
     def announce(conversation: Conversation, notes: bytes) -> None:
-        conversation.write(notes + conversation.prompts.standing())
+        jobs = _receipts(conversation).jobs() if replays else b""
+        conversation.write(jobs + notes + conversation.prompts.standing())
         conversation.voice.hush()
         call.reply(_opened(conversation))
 

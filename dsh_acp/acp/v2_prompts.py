@@ -100,6 +100,14 @@ class Receipts(Prompts):
         lines = self._say(self._state, **more)
         return lines + (self._pending_update() if self._shown else b"")
 
+    def jobs(self) -> bytes:
+        """What runs in the background, for a client whose view starts anew."""
+        return b"".join(map(self._codec.encode, self.background.again()))
+
+    def closing(self) -> bytes:
+        """The end of what ran in the background."""
+        return self._look()
+
     # ------------------------------------------------------------ prompts
 
     def apply(self, event: Event) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 from acp_bench import forever, say, use
 import anyio
 import pytest
-from v2_bench import Bench
+from v2_bench import Bench, View
 
 from dsh_acp.wire.frames import RpcError
 
@@ -263,6 +263,36 @@ async def test_a_command_in_the_background_is_listed_until_it_ends(bench: Bench)
         await editor.until(lambda: editor.states()[-1]["background"] == [])
         assert terminal["exitStatus"] == {"exitCode": 4} and terminal["shown"] == b"begun\n"
         assert editor.states()[-1]["stopReason"] == "end_turn"
+
+
+async def test_a_command_in_the_background_is_told_to_who_joins_and_ends_with_the_session(
+    bench: Bench,
+) -> None:
+    bench.options["permission"] = "full-access"
+    flag = bench.cwd / "begun"
+    command = f"echo begun; touch {flag}; sleep 30"
+    wait = bash(f"until [ -e {flag} ]; do sleep 0.02; done", "c2")
+    bench.script(use(bash(command, run_in_background=True)), use(wait), say("started"))
+    async with bench.editor() as editor:
+        await editor.initialize()
+        session = await editor.new()
+        (work,) = (await editor.prompt(session, "go"))["background"]
+        before = len(editor.updates())
+        await editor.resume(session)
+        told = {update["sessionUpdate"] for update in editor.updates()[before:]}
+        assert "state_update" in told and "terminal_update" not in told
+        editor.view = View()
+        await editor.replay(session)
+        terminal = editor.view.terminals[work["terminalId"]]
+        assert (terminal["command"], terminal["shown"]) == (command, b"begun\n")
+        assert {"type": "terminal", "terminalId": work["terminalId"]} in editor.view.calls["c1"][
+            "content"
+        ]
+        assert editor.states()[-1]["background"] == [work]
+        await editor.call("session/close", sessionId=session)
+        assert "exitStatus" in terminal
+        assert (editor.states()[-1]["state"], editor.states()[-1]["background"]) == ("idle", [])
+        assert editor.kinds()[-1] == "response"
 
 
 async def test_a_command_in_the_background_can_be_stopped(bench: Bench) -> None:
