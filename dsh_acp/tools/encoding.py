@@ -36,12 +36,12 @@ class Encoding(Struct, frozen=True):
         return f"{self.codec} with a byte order mark" if self.bom else self.codec
 
     def encode(self, text: str) -> bytes:
-        """The file's bytes for `text`, the mark included once.
+        """The file's bytes for `text`, the mark before it.
 
         Raises:
             UnicodeEncodeError: the encoding has no such character.
         """
-        return self.bom + text.removeprefix("\ufeff").encode(self.codec)
+        return self.bom + text.encode(self.codec)
 
 
 UTF8: Final = Encoding("utf-8")

@@ -239,7 +239,7 @@ def encoded(verb: str, path: str, text: str, known: encoding.Encoding) -> bytes:
     try:
         return known.encode(text)
     except UnicodeEncodeError as exc:
-        char = text.removeprefix("\ufeff")[exc.start]
+        char = text[exc.start]
         reason = f"its encoding {known.label} has no character {char!r} (U+{ord(char):04X})"
         raise disk.fs_error(verb, path, reason, "FS_NOT_TEXT") from exc
 
@@ -295,6 +295,8 @@ def apply(path: str, current: FileRead, args: "arguments.Edit") -> tuple[bytes, 
         start = before.to_original(change.start)
         end = before.to_original(change.end)
         replacement = before.restore(change.start, change.end, change.text)
+        if change.start == 0:
+            replacement = replacement.removeprefix("\ufeff")  # the file has its mark already
         # Each part is encoded by itself; the codecs here keep no state between characters.
         bare = encoding.Encoding(known.codec)
         out.append(text[done:start].encode(known.codec))

@@ -49,7 +49,7 @@ def _decoded(page: Page) -> str:
 
 
 def markdown(html: str, base: str) -> str:
-    """HTML as Markdown, links made absolute; the HTML itself where it is nested too deep."""
+    """HTML as Markdown, links made absolute; the HTML itself where it cannot be parsed."""
     try:
         soup = bs4.BeautifulSoup(html, "html.parser")
         for tag in soup.find_all(_UNSEEN):
@@ -61,7 +61,7 @@ def markdown(html: str, base: str) -> str:
                 _absolute(tag, attribute, base)
         converter: Any = MarkdownConverter(heading_style="ATX", bullets="-")
         text = cast(str, converter.convert_soup(soup))
-    except RecursionError:
+    except (RecursionError, bs4.ParserRejectedMarkup):
         return html
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
 

@@ -310,6 +310,13 @@ def test_a_full_disk_leaves_the_file_and_no_rest(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file", "home"] or os.listdir(tmp_path) == ["home", "file"]
 
 
+def test_a_second_byte_order_mark_is_text_and_stays() -> None:
+    data = b"\xff\xfe\xff\xfea\0"
+    text, known = encoding.decode(data)
+    assert text == "\ufeffa"
+    assert known.encode(text) == data
+
+
 # ---------------------------------------------------------------- fuzz
 
 _WORDS = st.text(st.sampled_from("ab é读😀\t\u2028“'"), max_size=4)

@@ -143,6 +143,10 @@ async def test_a_body_without_end_is_read_up_to_its_limit(web: Workbench, site: 
     assert outcome.meta is not None and outcome.meta["truncated"] is True
 
 
+def test_html_that_no_parser_takes_stays_html() -> None:
+    assert pages.markdown("</)r<![<-", "http://e.org/") == "</)r<![<-"
+
+
 def test_html_that_is_nested_without_end_stays_html() -> None:
     deep = "<div>" * 5000 + "x"
     assert pages.markdown(deep, "http://x/") == deep
