@@ -60,6 +60,7 @@ def refused(agent: Agent, session: str, fake: FakeLlm) -> Frame:
         ("put_into_the_live_cache", OTHER_MESSAGES),
         ("alter_the_built_request", OTHER_MESSAGES),
         ("alter_the_system_prompt", OTHER_HEADER),
+        ("force_a_proved_message", OTHER_MESSAGES),
     ],
 )
 def test_a_plugin_cannot_make_the_model_see_what_the_log_does_not_say(

@@ -115,6 +115,19 @@ def mutate_a_message(hooks: Hooks) -> None:
     hooks.request_framing.append(request_framing)
 
 
+def force_a_proved_message(hooks: Hooks) -> None:
+    """A message that has been sent before is changed in place, by force."""
+
+    async def request_framing(proposal: Any, proceed: Any) -> Any:
+        framing = await proceed()
+        if proposal.turn == 2:
+            told("acted")
+            msgspec.structs.force_setattr(proposal.messages[0], "json", phantom().json)
+        return framing
+
+    hooks.request_framing.append(request_framing)
+
+
 def enter_honestly(hooks: Hooks) -> None:
     """What a plugin may do: its message enters the history like any other."""
 

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from log_samples import HEADER, Recorder, memory_log, sample_lines, user
+from msgspec.structs import force_setattr, replace
 import pytest
 
 from dsh_acp.errors import InvariantError, LogError
-from dsh_acp.log.audit import Auditor, audit_log, rebuild_request
+from dsh_acp.log.audit import _WINDOW, Auditor, audit_log, rebuild_request
 from dsh_acp.log.events import RequestDigest, RequestHeader, StepStart, TurnStart, UserMessage
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.log.store import Store
@@ -164,6 +165,49 @@ def test_a_message_that_bypasses_the_log_does_not_leave(where: int) -> None:
     refuse(auditor, Request("s1", HEADER, messages[:1]), DIVERGES)
     altered = Message(messages[0].json.replace(b"hello", b"hullo"))
     refuse(auditor, Request("s1", HEADER, (altered, messages[1])), DIVERGES)
+
+
+def test_a_proved_message_that_was_changed_by_force_does_not_leave() -> None:
+    log = memory_log()
+    recorder = Recorder(log)
+    auditor = Auditor("s1")
+    for number in range(100):
+        recorder.tool_turn(f"question {number}")
+    auditor.feed(log.lines())
+    messages = log.messages()
+    assert len(messages) > 2 * _WINDOW
+    auditor.check(Request("s1", HEADER, messages))
+    late, text = messages[_WINDOW + 10], messages[_WINDOW + 10].json
+    force_setattr(late, "json", messages[0].json)
+    # One that lies far back is looked at in its turn; what is sent of it was encoded before.
+    auditor.check(Request("s1", HEADER, messages))
+    refuse(auditor, Request("s1", HEADER, messages), DIVERGES)
+    force_setattr(late, "json", text)
+    auditor.check(Request("s1", HEADER, messages))
+
+    force_setattr(messages[-1], "json", text)
+    recorder.begin("with another header everything is encoded anew")
+    other = replace(HEADER, system="Be thorough.")
+    log.append(RequestHeader(other, "change"))
+    auditor.feed(log.lines(auditor.offset))
+    refuse(auditor, Request("s1", other, log.messages()), DIVERGES)
+
+
+def test_a_message_that_was_changed_by_force_does_not_survive_a_replacement() -> None:
+    log = memory_log()
+    recorder = Recorder(log)
+    auditor = Auditor("s1")
+    recorder.tool_turn()
+    auditor.feed(log.lines())
+    auditor.check(Request("s1", HEADER, log.messages()))
+    force_setattr(log.messages()[-1], "json", user("phantom").json)
+    nodes = log.surface.nodes
+    recorder.compact(nodes[0], nodes[1])
+    auditor.feed(log.lines(auditor.offset))
+    if any(b"phantom" in message.json for message in log.messages()):
+        refuse(auditor, Request("s1", HEADER, log.messages()), DIVERGES)
+    else:
+        auditor.check(Request("s1", HEADER, log.messages()))
 
 
 def test_after_a_replacement_everything_is_compared_again() -> None:
