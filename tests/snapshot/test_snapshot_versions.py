@@ -12,6 +12,8 @@ import pytest
 
 from dsh_acp.commands.snapshot import main
 from dsh_acp.snapshot import levels
+from dsh_acp.snapshot.calls import Line
+from dsh_acp.snapshot.conformity import schema_folder, violations
 from dsh_acp.snapshot.runner import Options, Result, run
 from dsh_acp.snapshot.scenario import Scenario, discover
 from dsh_acp.snapshot.script import Input
@@ -319,6 +321,37 @@ def test_another_story_is_told_as_a_diff(one: dict[str, Any], two: dict[str, Any
     (words,) = discrepancies(encoded([one]), encoded([two]))
     assert words.startswith("the versions tell different stories (- version 1, + version 2)")
     assert line in words
+
+
+# ---------------------------------------------------------------- frames
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (whole("hello"), ""),
+        (update("_pending_update", pending=[]), ""),
+        (update("agent_message", content=[text("hello")]), "messageId"),
+        (update("terminal_output_chunk", terminalId="t", data=5), "data"),
+        (update("tool_call", toolCallId="c", title="t"), ""),
+        (answer({"messageId": 5}), "messageId"),
+        (ASKED | {"params": {"sessionId": "s", "options": [OPTION]}}, "title"),
+        (ASKED | {"method": "fs/read_text_file", "params": {}}, "no such method"),
+    ],
+)
+def test_frames_of_version_2_are_judged_by_its_schema(
+    shared: Path, frame: dict[str, Any], words: str
+):
+    asked = [{"id": 0, "method": "initialize"}, {"id": 3, "method": "session/prompt"}]
+    info = {"name": "a", "version": "1"}
+    hello = {"id": 0, "result": {"protocolVersion": 2, "info": info, "capabilities": {}}}
+    lines = [Line(sent=True, data=json.dumps({"jsonrpc": "2.0", **f}).encode()) for f in asked]
+    lines += [
+        Line(sent=False, data=json.dumps({"jsonrpc": "2.0", **f}).encode()) for f in (hello, frame)
+    ]
+    found = violations(lines, schema_folder(shared / "dsh-sessions"))
+    assert [problem for problem in found if words in problem] == found
+    assert bool(found) == bool(words)
 
 
 # ---------------------------------------------------------------- the client's words
