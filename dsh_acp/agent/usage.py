@@ -44,6 +44,11 @@ class Totals(Struct):
         self.reasoning += usage.reasoning_tokens or 0
         self.requests += 1
 
+    def include(self, other: "Totals") -> None:
+        """Count all that `other` has counted."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     @property
     def tokens(self) -> int:
         """All of them."""
@@ -180,6 +185,13 @@ class UsageFold:
             case _:
                 pass
         return None
+
+    def include(self, other: "UsageFold") -> None:
+        """Count what another session has used."""
+        self.session.include(other.session)
+        self.unpriced += other.unpriced
+        for currency, amount in other.costs.items():
+            self.costs[currency] = self.costs.get(currency, 0.0) + amount
 
     def _count(self, usage: Usage, provider: str, model: str) -> None:
         self.session.add(usage)

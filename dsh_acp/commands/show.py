@@ -2,13 +2,16 @@
 
 from datetime import UTC, datetime
 import sys
-from typing import Final
+from typing import Any, Final
 
 from dsh_acp import jsontext
+from dsh_acp.agent import usage
+from dsh_acp.agent.usage import PriceOf, UsageFold
 from dsh_acp.commands import logs, transcript
 from dsh_acp.commands.paper import Paper
 from dsh_acp.commands.providers import find_price
 from dsh_acp.commands.transcript import Item, Kind, Transcript
+from dsh_acp.errors import LogError
 from dsh_acp.log.catalog import Tracker
 from dsh_acp.log.load import LoadedLog
 from dsh_acp.log.store import Store
@@ -48,17 +51,33 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="the pieces and totals as JSON")
     options = parser.parse_args(argv)
     settings = logs.settings(options)
-    log = logs.read(logs.locate(Store(settings.home), options.name))
-    told = transcript.read(log.entries(), find_price(settings))
+    store, price_of = Store(settings.home), find_price(settings)
+    log = logs.read(logs.locate(store, options.name))
+    told = transcript.read(log.entries(), price_of)
+    children = _children(store, log.header.id, price_of)
     if options.json:
-        sys.stdout.write(_json(log, told) + "\n")
+        sys.stdout.write(_json(log, told, children) + "\n")
         return 0
     paper = Paper()
     _heading(paper, log)
     for item in told.items:
         _show(paper, item, options.full)
-    _totals(paper, told)
+    _totals(paper, told.usage, children)
     return 0
+
+
+def _children(store: Store, id: str, price_of: PriceOf) -> list[UsageFold]:
+    """What each subagent of a session, and theirs, has used by itself."""
+    found: list[UsageFold] = []
+    for child in store.descendants(id):
+        try:
+            log = store.read(child)
+        except LogError as exc:
+            sys.stderr.write(f"dsh-acp: warning: a subagent is not counted: {exc}\n")
+            continue
+        own = log.events(log.header.seed_length or 0)
+        found.append(usage.fold((e for e in own if e.type in UsageFold.types), price_of))
+    return found
 
 
 def _heading(paper: Paper, log: LoadedLog) -> None:
@@ -87,28 +106,40 @@ def _show(paper: Paper, item: Item, full: bool) -> None:
     paper.block(_LABELS.get(item.kind, ""), text, _STYLES.get(item.kind, ""))
 
 
-def _costs(told: Transcript) -> str:
-    found = [transcript.money(amount, name) for name, amount in told.usage.costs.items()]
-    if told.usage.unpriced:
-        found.append(f"{told.usage.unpriced} of unknown price")
-    return " + ".join(found)
-
-
-def _totals(paper: Paper, told: Transcript) -> None:
-    totals = told.usage.session
-    if not totals.requests:
+def _totals(paper: Paper, own: UsageFold, children: list[UsageFold]) -> None:
+    if not own.session.requests:
         return
+    paper.rule("in all")
+    paper.line(_sum(own))
+    if children:
+        theirs = _together(children)
+        count = f"{len(children)} subagent{'' if len(children) == 1 else 's'}"
+        paper.line(f"{count}: {_sum(theirs)}")
+        paper.line(f"together: {_sum(_together([own, theirs]))}")
+
+
+def _together(parts: list[UsageFold]) -> UsageFold:
+    whole = UsageFold(lambda provider, model: None)
+    for part in parts:
+        whole.include(part)
+    return whole
+
+
+def _sum(used: UsageFold) -> str:
+    totals = used.session
     prompt = totals.input + totals.cache_read + totals.cache_write
     rate = totals.cache_read / prompt if prompt else 0
-    paper.rule("in all")
-    paper.line(
-        f"{totals.requests} answers: {prompt:,} tokens in, {rate:.0%} of them from the cache,"
-        f" {totals.output:,} out; {_costs(told)}"
+    costs = [transcript.money(amount, name) for name, amount in used.costs.items()]
+    if used.unpriced:
+        costs.append(f"{used.unpriced} of unknown price")
+    answers = f"{totals.requests} answer{'' if totals.requests == 1 else 's'}"
+    return (
+        f"{answers}: {prompt:,} tokens in, {rate:.0%} of them from the cache,"
+        f" {totals.output:,} out; {' + '.join(costs)}"
     )
 
 
-def _json(log: LoadedLog, told: Transcript) -> str:
-    totals = told.usage.session
+def _json(log: LoadedLog, told: Transcript, children: list[UsageFold]) -> str:
     return jsontext.encode(
         {
             "id": log.header.id,
@@ -116,15 +147,21 @@ def _json(log: LoadedLog, told: Transcript) -> str:
             "createdAt": log.header.created_at,
             "parentSession": log.header.parent_session,
             "items": told.items,
-            "totals": {
-                "answers": totals.requests,
-                "inputTokens": totals.input,
-                "outputTokens": totals.output,
-                "cacheReadTokens": totals.cache_read,
-                "cacheWriteTokens": totals.cache_write,
-                "reasoningTokens": totals.reasoning,
-                "costs": told.usage.costs,
-                "unpriced": told.usage.unpriced,
-            },
+            "totals": _figures(told.usage),
+            "subagents": {"sessions": len(children), **_figures(_together(children))},
         }
     ).decode()
+
+
+def _figures(used: UsageFold) -> dict[str, Any]:
+    totals = used.session
+    return {
+        "answers": totals.requests,
+        "inputTokens": totals.input,
+        "outputTokens": totals.output,
+        "cacheReadTokens": totals.cache_read,
+        "cacheWriteTokens": totals.cache_write,
+        "reasoningTokens": totals.reasoning,
+        "costs": used.costs,
+        "unpriced": used.unpriced,
+    }

@@ -21,7 +21,7 @@ from dsh_acp.llm.registry import Providers
 from dsh_acp.log import events as ev
 from dsh_acp.log.attachments import Attachments
 from dsh_acp.log.audit import requests
-from dsh_acp.log.store import Store
+from dsh_acp.log.store import SUBAGENT, Store
 from dsh_acp.messages import Image, Message, Text, Usage
 
 PNG = bytes.fromhex(
@@ -98,6 +98,35 @@ def test_show_says_so_when_nothing_in_the_log_explains_a_drop(
 
     assert show.main(["forgotten"]) == 0
     assert "nothing in the log changed what was sent before" in told(capsys)
+
+
+def test_what_subagents_used_is_counted_with_the_session_that_sent_them(
+    recorded: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(home, clock=Clock())
+    for id, parent in (("child", "5e55107a-0001"), ("grandchild", "child")):
+        log = store.create("/work/demo", id=id, parent=parent, origin=SUBAGENT)
+        recording = Recording(log)
+        recording.begin_turn("Look into it")
+        recording.header("initial")
+        recording.answer("Done", Usage(1000, 10, 500))
+        recording.end_turn()
+        log.close()
+    # It begins with what its parent has counted already.
+    seed = tuple(store.read("child").events())
+    store.create(
+        None, id="twin", parent="child", origin=SUBAGENT, seed=seed, seed_length=len(seed)
+    ).close()
+
+    assert show.main(["5e55"]) == 0
+    text = told(capsys)
+    assert "4 answers: 9,516 tokens in, 30% of them from the cache, 50 out; " in text
+    assert "3 subagents: 2 answers: 3,000 tokens in, 33% of them from the cache, 20 out; " in text
+    assert "together: 6 answers: 12,516 tokens in, 30% of them from the cache, 70 out; " in text
+    assert show.main(["--json", "5e55"]) == 0
+    shown = json.loads(told(capsys))
+    assert (shown["totals"]["answers"], shown["subagents"]["answers"]) == (4, 2)
+    assert shown["subagents"]["sessions"] == 3
 
 
 def test_show_as_json_has_figures_per_step_and_in_all(
