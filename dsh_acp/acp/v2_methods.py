@@ -20,7 +20,7 @@ def handlers(sessions: Sessions) -> Mapping[str, Handler]:
 
 
 class Methods:
-    """Handlers run concurrently, one task per call."""
+    """Handlers run concurrently, one task per call. What waits is told before it is answered."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions: Final = sessions
@@ -137,6 +137,7 @@ class Methods:
         if not conversation.session.parts.inbox.replace(params.message_id, message):
             raise _gone(params.message_id)
         conversation.session.log.flush()
+        await conversation.caught_up()
         return {}
 
     async def withdraw(self, call: Call) -> Any:
@@ -146,6 +147,7 @@ class Methods:
         if not conversation.session.parts.inbox.remove(message.id):
             raise _gone(message.id)
         conversation.session.log.flush()
+        await conversation.caught_up()
         return {}
 
     async def steer(self, call: Call) -> Any:
@@ -157,6 +159,7 @@ class Methods:
         if message.id in waits:
             inbox.splice("next-turn", waits.index(message.id), 1)
             conversation.session.steer(message)
+        await conversation.caught_up()
         return {}
 
     async def _waiting(self, params: v2_requests.OfMessage) -> tuple[Conversation, Message]:

@@ -154,6 +154,9 @@ class Player:
         plain = msgspec.to_builtins(step)
         known = {"cwd": str(self.cwd), "home": str(self.home)}
         known |= {f"session:{name}": sid for name, sid in self.sessions.items()}
+        for update in self.client.updates(kind="_pending_update")[-1:]:
+            ids = [str(item["messageId"]) for item in update["pending"]]
+            known |= {f"pending:{number}": id for number, id in enumerate(ids, 1)}
         filled = fill(plain, known)
         return step if filled == plain else msgspec.convert(filled, type(step))
 

@@ -193,7 +193,7 @@ def _spell(entry: Json, numbers: Any) -> Json:
     return {"kind": "chunks", "chunks": chunks}
 
 
-_TOKEN: Final = re.compile(r"\{\{(cwd|home|session:[a-z][a-z0-9-]*)\}\}")
+_TOKEN: Final = re.compile(r"\{\{(cwd|home|session:[a-z][a-z0-9-]*|pending:[1-9][0-9]*)\}\}")
 
 
 def fill(value: Any, known: dict[str, str]) -> Any:

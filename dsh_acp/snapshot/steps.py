@@ -1,8 +1,9 @@
 """The steps of a script: one struct per operation.
 
-Strings in steps may contain `{{cwd}}`, `{{home}}` and `{{session:NAME}}`; they are filled in when
-the step is played. A step of an error kind (`…ExpectError`, or any with `expectError`) must be
-answered with an error; every other request must succeed.
+Strings in steps may contain `{{cwd}}`, `{{home}}`, `{{session:NAME}}` and `{{pending:N}}` (the id
+of the N-th prompt that waits, as version 2 told last); they are filled in when the step is played.
+A step of an error kind (`…ExpectError`, or any with `expectError`) must be answered with an error;
+every other request must succeed.
 """
 
 from typing import Annotated, Any, TypeAlias
