@@ -2,7 +2,8 @@
 
 A subagent has a log of its own, one level deeper than its parent's. The parent's permissions hold
 for it; what they leave open is asked through the parent's front end. It ends with the call: by its
-own last message, or because the call is cancelled.
+own last message, or because the call is cancelled. One in the background (`companions`) goes on
+when its call has ended, and takes more messages.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from dsh_acp.agent import policy
 from dsh_acp.agent.hooks import Enter, PreStep, Reject
+from dsh_acp.agent.inbox import Target
 from dsh_acp.agent.parts import Parts
 from dsh_acp.agent.services import (
     Asker,
@@ -61,6 +63,10 @@ class Child(Protocol):
 
     failure: DshError | None
 
+    @property
+    def status(self) -> str: ...
+    def abort(self, cause: Cause, *, keep_inbox: bool = False) -> None: ...
+    def send(self, message: Message, target: Target, wake: bool) -> None: ...
     def start(self, group: anyio.abc.TaskGroup) -> None: ...
     def followup(self, message: Message) -> None: ...
     def select(self, option: str, value: str) -> None: ...
@@ -79,6 +85,8 @@ class Delegation:
         self._parts = parts
         self._open = open_session
         self._children: set[Child] = set()
+        self.group: anyio.abc.TaskGroup | None = None
+        """Where subagents run; set when the session is started."""
 
     def select_preset(self, preset: str) -> None:
         """The person chose other permissions; they hold for running subagents too."""
@@ -93,31 +101,50 @@ class Delegation:
         Raises:
             ToolError: it is too deep, or the subagent did not finish; with what it said before.
         """
+        descriptor = _Descriptor(errand)
+        child, asker = self.open(errand, call_id, [descriptor.pre_step], None)
+        try:
+            child.start(group)
+            child.followup(Message.user((Text(errand.prompt),)))
+            await self.see_through(child, asker, call_id)
+            return result_of(closing(child), child)
+        finally:
+            await self.close_child(child)
+
+    def open(
+        self,
+        errand: Errand,
+        call_id: str,
+        pre_step: Sequence[Any],
+        descriptor: SubagentDescriptor | None,
+    ) -> "tuple[Child, ParentAsker]":
+        """A subagent that has not been started, and who asks for it.
+
+        Raises:
+            ToolError: it would be too deep.
+        """
         parts = self._parts
         depth = parts.log.header.delegation_depth + 1
         if depth > MAX_DEPTH:
             raise ToolError(f"subagent depth {depth} exceeds maxDepth {MAX_DEPTH}")
-        log = self._log_of(errand, depth)
-        asker = _ParentAsker(parts, call_id)
+        log = self._log_of(errand, depth, descriptor)
+        asker = ParentAsker(parts, call_id)
         services = replace(
             parts.services,
             asker=asker,
             hooks=replace(
-                parts.services.hooks,
-                pre_step=[_Descriptor(errand).pre_step, *parts.services.hooks.pre_step],
+                parts.services.hooks, pre_step=[*pre_step, *parts.services.hooks.pre_step]
             ),
         )
         child = self._open(log, services, self._options())
         self._children.add(child)
-        try:
-            child.start(group)
-            child.followup(Message.user((Text(errand.prompt),)))
-            await self._see_through(child, asker, call_id)
-            return _result(child)
-        finally:
-            self._children.discard(child)
-            with anyio.CancelScope(shield=True):
-                await child.close(_PARENT)
+        return child, asker
+
+    async def close_child(self, child: Child) -> None:
+        """End a subagent. Shielded."""
+        self._children.discard(child)
+        with anyio.CancelScope(shield=True):
+            await child.close(_PARENT)
 
     def _options(self) -> SessionOptions:
         options = self._parts.options
@@ -130,7 +157,9 @@ class Delegation:
             max_tokens=self._parts.services.settings.max_tokens,
         )
 
-    def _log_of(self, errand: Errand, depth: int) -> SessionLog:
+    def _log_of(
+        self, errand: Errand, depth: int, descriptor: SubagentDescriptor | None
+    ) -> SessionLog:
         parent = self._parts.log
         seed = list(_finished(parent)) if errand.inherits else []
         log = self._parts.services.store.create(
@@ -141,12 +170,15 @@ class Delegation:
             origin=SUBAGENT,
             delegation_depth=depth,
         )
+        if descriptor is not None:
+            log.append(descriptor)
         self._parts.folds.catch_up()
         for event in _delegated(self._parts.policy, policy.fold(log.events())):
             log.append(event)
         return log
 
-    async def _see_through(self, child: Child, asker: "_ParentAsker", call_id: str) -> None:
+    async def see_through(self, child: Child, asker: "ParentAsker", call_id: str) -> None:
+        """Follow a subagent until it is idle; cancellation stops it."""
         try:
             async with anyio.create_task_group() as watching:
                 watching.start_soon(self._watch, child, asker, call_id)
@@ -159,7 +191,7 @@ class Delegation:
         finally:
             asker.close()
 
-    async def _watch(self, child: Child, asker: "_ParentAsker", call_id: str) -> None:
+    async def _watch(self, child: Child, asker: "ParentAsker", call_id: str) -> None:
         """Show what the subagent does in the card of the call."""
         follower = child.log.follow(child.log.seq)
         while not follower.closed:
@@ -170,11 +202,11 @@ class Delegation:
                     _log.exception("progress of a subagent cannot be shown")
             await follower.wait()
 
-    def _show(self, entry: Entry, asker: "_ParentAsker", call_id: str) -> None:
+    def _show(self, entry: Entry, asker: "ParentAsker", call_id: str) -> None:
         if not isinstance(entry, Event):
             return
         match entry.payload:
-            case ToolCallEvent() as call:
+            case ToolCallEvent() as call if call_id:
                 tool = self._parts.services.tools.get(call.name)
                 cwd = self._parts.options.cwd
                 title = tool.call_card(call.arguments, cwd).title if tool is not None else None
@@ -238,7 +270,7 @@ class _Descriptor:
         return decision
 
 
-class _ParentAsker:
+class ParentAsker:
     """Asks the parent's person, under ids that name the parent's call first."""
 
     def __init__(self, parts: Parts, call_id: str) -> None:
@@ -296,7 +328,7 @@ class _ParentAsker:
 # ---------------------------------------------------------------- results
 
 
-class _Closing(Struct):
+class Closing(Struct):
     """How a subagent ended and what it said last."""
 
     end: TurnEnd | None = None
@@ -304,10 +336,11 @@ class _Closing(Struct):
     streamed: str = ""
 
 
-def _closing(log: SessionLog) -> _Closing:
-    found = _Closing()
+def closing(child: Child, since: int = 0) -> Closing:
+    """How the last turn of a subagent ended, and what it said from event `since` on."""
+    log, found = child.log, Closing()
     pieces: list[str] = []
-    for entry in log.entries(log.header.seed_length or 0):
+    for entry in log.entries(max(since, log.header.seed_length or 0)):
         if isinstance(entry, ChunkRow):
             if entry.kind == "text":
                 pieces.append(entry.text)
@@ -324,13 +357,12 @@ def _closing(log: SessionLog) -> _Closing:
     return found
 
 
-def _result(child: Child) -> str:
+def result_of(closing: Closing, child: Child) -> str:
     """The last message of a subagent that finished.
 
     Raises:
         ToolError: it did not; the text says why and what it said before.
     """
-    closing = _closing(child.log)
     said = closing.said or closing.streamed
     reason = closing.end.reason if closing.end is not None else None
     diagnostic = ""

@@ -32,7 +32,7 @@ from dsh_acp.errors import ToolError
 from dsh_acp.log.payloads import ErrorInfo
 from dsh_acp.messages import Block, Message, Opaque, Text, ToolCall
 from dsh_acp.tools.sandbox import Sandbox
-from dsh_acp.tools.tool import Intent, Outcome, Tool, World
+from dsh_acp.tools.tool import Agents, Intent, Outcome, Tool, World
 
 _log = logging.getLogger(__name__)
 
@@ -154,6 +154,10 @@ class _Context:
 
     async def delegate(self, label: str, prompt: str, *, inherits: bool) -> str:
         return await self._parts.delegate(Errand(label, prompt, inherits), self._slot.use.call_id)
+
+    @property
+    def agents(self) -> Agents:
+        return self._parts.agents()
 
     @property
     def is_approved(self) -> bool:

@@ -18,6 +18,7 @@ from dsh_acp.agent.titles import TitleFold
 from dsh_acp.agent.usage import UsageFold
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.tools.skills import Shelf
+from dsh_acp.tools.tool import Agents
 
 
 class Parts(Struct, frozen=True, kw_only=True, eq=False):
@@ -40,4 +41,6 @@ class Parts(Struct, frozen=True, kw_only=True, eq=False):
     show: Callable[[LiveOutput | LiveCall], None]
     delegate: Callable[[Errand, str], Awaitable[str]]
     """Have a subagent do an errand for the call of that id."""
+    agents: Callable[[], Agents]
+    """The subagents in the background."""
     tool_state: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -8,7 +8,7 @@ the log outlives it, so opening the same log again continues the conversation.
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 import logging
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import anyio
 import anyio.abc
@@ -48,6 +48,10 @@ from dsh_acp.log.collector import collector_paused
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import Message
 from dsh_acp.tools.skills import Shelf
+from dsh_acp.tools.tool import Agents
+
+if TYPE_CHECKING:
+    from dsh_acp.agent.companions import Companions
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -71,6 +75,7 @@ class Session:
         self._is_maintenance = False
         self._wake_requested = False
         self._is_closed = False
+        self._companions: Companions | None = None
         self._changed = anyio.Event()
         self._scopes: set[anyio.CancelScope] = set()
         self._is_flush_owed = anyio.Event()
@@ -119,6 +124,7 @@ class Session:
             spill_dir=str(services.settings.home / "output" / self.log.header.id),
             show=self._show,
             delegate=self._delegate,
+            agents=self._agents,
         )
 
     def _show(self, output: LiveOutput | LiveCall) -> None:
@@ -129,6 +135,13 @@ class Session:
         if self._group is None:
             raise PromptError("the session is not running", code="SESSION_CLOSED")
         return await self._delegation.run(errand, call_id, self._group)
+
+    def _agents(self) -> Agents:
+        if self._companions is None:
+            from dsh_acp.agent.companions import Companions
+
+            self._companions = Companions(self.parts, self._delegation)
+        return self._companions
 
     # ------------------------------------------------------------ state
 
@@ -184,7 +197,7 @@ class Session:
 
     def start(self, group: anyio.abc.TaskGroup) -> None:
         """Run in `group` from now on. Input that already waits stays until something wakes it."""
-        self._group = group
+        self._group = self._delegation.group = group
         self.log.on_pending = self._flush_after
         self.background(self._flush_in_time)
 
@@ -359,6 +372,8 @@ class Session:
                 self.parts.inbox.clear()
             except LogError as exc:
                 self._fail(exc)
+        if self._companions is not None and not keep_inbox:
+            self._companions.stop(cause)
         if self._activity is not None:
             self._activity.abort(cause)
 
@@ -379,6 +394,8 @@ class Session:
         """Stop for good and release the log. Waiting input stays for the next life."""
         self._is_closed = True
         await self.cancel(cause, keep_inbox=True)
+        if self._companions is not None:
+            await self._companions.close()
         for scope in tuple(self._scopes):
             scope.cancel()
         if "jobs" in self.parts.tool_state:

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from dsh_acp import jsontext
 from dsh_acp.errors import ToolError
-from dsh_acp.tools import terminal_arguments as terminals
+from dsh_acp.tools import talk_arguments as talk, terminal_arguments as terminals
 from dsh_acp.tools.argument_rules import Arguments, filled, list_as_text, positive, rule, said
 from dsh_acp.tools.language_arguments import Lsp
 from dsh_acp.tools.talk_arguments import (
@@ -306,12 +306,15 @@ MODELS: Final[Mapping[str, type[Arguments]]] = MappingProxyType(
         "exit_plan_mode": ExitPlanMode,
         "glob": Glob,
         "grep": Grep,
+        "interrupt_agent": talk.InterruptAgent,
         "job_kill": JobKill,
         "job_list": JobList,
         "job_output": JobOutput,
+        "list_agents": talk.ListAgents,
         "lsp": Lsp,
         "read": Read,
         "read_image": ReadImage,
+        "send_message": talk.SendMessage,
         "skill": LoadSkill,
         "subagent": Subagent,
         "subagent_fork": SubagentFork,

@@ -338,6 +338,18 @@ def _subagent(args: Arguments, cwd: str) -> Card:
     return Card(title=text(args, "description"), kind="think", content=(prompt,))
 
 
+def _relay(args: Arguments, cwd: str) -> Card:
+    message = Text(text(args, "message"))
+    return Card(title="Send a message to a subagent", kind="think", content=(message,))
+
+
+def _titled(title: str, kind: Kind) -> "CallCard":
+    def make(args: Arguments, cwd: str) -> Card:
+        return Card(title=title, kind=kind)
+
+    return make
+
+
 def _fetch(args: Arguments, cwd: str) -> Card:
     return Card(title=text(args, "url"), kind="fetch")
 
@@ -384,12 +396,15 @@ CALLS: Final[Mapping[str, CallCard]] = {
     "exit_plan_mode": _plan,
     "glob": _glob,
     "grep": _grep,
+    "interrupt_agent": _titled("Interrupt subagent", "execute"),
     "job_kill": _job("Kill background task {}", "execute"),
     "job_list": _job("List background tasks", "read"),
     "job_output": _job("Read output from background task {}", "read"),
+    "list_agents": _titled("List subagents", "read"),
     "lsp": _lsp,
     "read": _read,
     "read_image": _read_image,
+    "send_message": _relay,
     "skill": _skill,
     "subagent": _subagent,
     "subagent_fork": _subagent,

@@ -6,7 +6,13 @@ from dsh_acp.config import Settings
 from dsh_acp.tools import process
 from dsh_acp.tools.builtin import Builtin
 from dsh_acp.tools.confine import Confinement
-from dsh_acp.tools.delegation import Subagent, SubagentFork
+from dsh_acp.tools.delegation import (
+    InterruptAgent,
+    ListAgents,
+    SendMessage,
+    Subagent,
+    SubagentFork,
+)
 from dsh_acp.tools.files import Edit, Read, Write
 from dsh_acp.tools.images import Put, ReadImage, nowhere
 from dsh_acp.tools.jobs import JobKill, JobList, JobOutput
@@ -45,12 +51,15 @@ def builtin(settings: Settings, keep: Put = nowhere) -> dict[str, Tool]:
         ExitPlanMode(),
         Glob(),
         Grep(secret),
+        InterruptAgent(),
         JobKill(),
         JobList(),
         JobOutput(),
+        ListAgents(),
         Lsp(settings, confinement),
         Read(secret),
         ReadImage(keep),
+        SendMessage(),
         LoadSkill(settings.config_dir),
         Subagent(),
         SubagentFork(),

@@ -83,6 +83,12 @@ class Job:
             return self._tail.kept
 
     @property
+    def is_whole(self) -> bool:
+        """Whether `printed` is all that it has printed."""
+        with self._guard:
+            return not self._tail.truncated
+
+    @property
     def state(self) -> str:
         """`[status: …]`, with what there is to say about it."""
         return f"[status: {self.status}{', ' if self.detail else ''}{self.detail}]"

@@ -92,6 +92,13 @@ class Subagent(Arguments):
         str, said("description"), Field(description="The task in three to six words.")
     ]
     prompt: Annotated[str, said("prompt"), Field(description="The whole task.")]
+    run_in_background: Annotated[
+        bool | None,
+        Field(
+            description="Return its id at once and go on; you are told when it comes to rest, and "
+            "may send it more. Default false."
+        ),
+    ] = None
 
 
 class SubagentFork(Subagent):
@@ -99,6 +106,26 @@ class SubagentFork(Subagent):
 
     Otherwise as `subagent`. Use it when the task needs what was said and found before.
     """
+
+
+SubagentId = Annotated[str, filled("subagent_id"), Field(description="The id that the start gave.")]
+
+
+class SendMessage(Arguments):
+    """Give a subagent in the background more to do. It takes messages one after the other."""
+
+    subagent_id: SubagentId
+    message: Annotated[str, said("message"), Field(description="What to do next.")]
+
+
+class InterruptAgent(Arguments):
+    """Stop what a subagent in the background does now. Messages that wait for it stay."""
+
+    agent_id: Annotated[str, filled("agent_id"), Field(description="The id that the start gave.")]
+
+
+class ListAgents(Arguments):
+    """List the subagents in the background and whether they are at work."""
 
 
 class WebFetch(Arguments):

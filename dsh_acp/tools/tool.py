@@ -168,6 +168,26 @@ class World(Protocol):
         ...
 
 
+class Agents(Protocol):
+    """Subagents that go on in the background."""
+
+    def start(self, label: str, prompt: str, *, inherits: bool, call_id: str) -> str:
+        """Begin one; its id. Raises `ToolError` when there can be no more."""
+        ...
+
+    def send(self, id: str, text: str) -> None:
+        """One more message, as a turn of its own. Raises `ToolError` when it cannot take it."""
+        ...
+
+    def interrupt(self, id: str) -> None:
+        """Stop what it does now. Raises `ToolError` when there is no such subagent."""
+        ...
+
+    def list(self) -> Sequence[tuple[str, str, str]]:
+        """Id, `running` or `idle`, and label of each."""
+        ...
+
+
 class ToolContext(Protocol):
     """What a running call may use."""
 
@@ -230,6 +250,11 @@ class ToolContext(Protocol):
         Raises:
             ToolError: it did not finish; with what it said before.
         """
+        ...
+
+    @property
+    def agents(self) -> Agents:
+        """The subagents in the background."""
         ...
 
     @property

@@ -256,5 +256,6 @@ def test_a_file_that_is_more_than_it_seems_is_pointed_out(bench: Workbench) -> N
 
 def test_only_what_changes_nothing_may_overlap(bench: Workbench) -> None:
     safe = {name for name, tool in bench.tools.items() if tool.is_concurrency_safe(None)}
-    looking = {"read", "grep", "glob", "job_list", "job_output", "skill", "web_fetch"}
+    looking = {"read", "read_image", "grep", "glob", "job_list", "job_output", "list_agents"}
+    looking |= {"skill", "web_fetch"}
     assert safe == {*looking, "subagent", "subagent_fork"}
