@@ -183,6 +183,9 @@ class Models:
     def known(self) -> list[tuple[Model, ModelInfo]]:
         return [(self._model, info) for info in self._model.models()]
 
+    async def discover(self) -> None:
+        await self._model.discover()
+
     async def aclose(self) -> None: ...
 
 
