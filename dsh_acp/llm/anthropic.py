@@ -75,7 +75,7 @@ class AnthropicProvider:
         return self._bodies.body(request)
 
     async def stream(self, request: Request, body: Body) -> AsyncGenerator[Sequence[Chunk]]:
-        place = self.endpoint.place(request.config.model, [info.id for info in self.models()])
+        place = self.endpoint.place(request.config.model, self._models.ids())
         decoder = AnthropicStream(place)
         try:
             headers = self._key_header()
