@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from dsh_acp.acp.updates import JobEnded, JobStarted, Update
+from dsh_acp.acp.updates import JobEnded, JobOutput, JobStarted, Update
 
 if TYPE_CHECKING:
     from dsh_acp.tools.jobs import Job
@@ -15,6 +15,8 @@ class Background:
     def __init__(self, state: Mapping[str, Any]) -> None:
         self._state: Final = state
         self._running: dict[str, Job] = {}
+        self._told: dict[str, int] = {}
+        """How much was told of what each has printed."""
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -37,11 +39,23 @@ class Background:
 
     def again(self) -> list[Update]:
         """Those that run, told once more."""
-        return [
-            JobStarted(id, job.call_id, job.command, job.cwd, job.printed)
-            for id, job in self._running.items()
-            if job.is_running
-        ]
+        updates: list[Update] = []
+        for id, job in self._running.items():
+            if job.is_running:
+                output = job.printed
+                self._told[id] = len(output)
+                updates.append(JobStarted(id, job.call_id, job.command, job.cwd, output))
+        return updates
+
+    def printed(self) -> list[Update]:
+        """What they have printed since they were told of; the end brings what is kept of more."""
+        updates: list[Update] = []
+        for id, job in self._running.items():
+            output = job.printed[self._told.get(id, 0) :] if job.is_whole else b""
+            if output and job.is_running:
+                self._told[id] = self._told.get(id, 0) + len(output)
+                updates.append(JobOutput(id, output))
+        return updates
 
     def is_running(self, id: str) -> bool:
         """Whether a job that was noticed runs still."""

@@ -103,6 +103,7 @@ class Conversation:
         self._tasks: TaskGroup | None = None
         self._calls: Final = LiveCalls(projection.calls, codec, self._write_now, self._later)
         session.live = self._calls.take
+        prompts.later = lambda seconds, lines: self._later(seconds, lambda: self.write(lines()))
 
     # ------------------------------------------------------------ history
 

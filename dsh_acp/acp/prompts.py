@@ -6,7 +6,7 @@ that turn's updates, so the answer can only come behind them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from dsh_acp.agent.inbox import PendingFold
@@ -46,6 +46,8 @@ class Prompts(ABC):
     def __init__(self, session: Session) -> None:
         self.waiting: Final = PendingFold(session.log.header.seed_length or 0)
         self.turn = session.log.last_turn
+        self.later: Callable[[float, Callable[[], bytes]], None] = _never
+        """Has lines written after some seconds."""
         self._open: dict[str, Prompt] = {}
 
     @abstractmethod
@@ -138,6 +140,10 @@ class Prompts(ABC):
                 yield self.settle(prompt, "cancelled")
             else:
                 prompt.turn = self.turn
+
+
+def _never(seconds: float, lines: Callable[[], bytes]) -> None:
+    pass
 
 
 def outcome(reason: TurnEndReason) -> str | RpcError:

@@ -125,6 +125,13 @@ class JobStarted(Struct, frozen=True):
     output: bytes = b""
 
 
+class JobOutput(Struct, frozen=True):
+    """More of what a background command prints."""
+
+    id: str
+    output: bytes
+
+
 class JobEnded(Struct, frozen=True):
     """A background command has ended; `output` is the end of what it printed."""
 
@@ -183,6 +190,7 @@ Update: TypeAlias = (
     | Output
     | Attached
     | JobStarted
+    | JobOutput
     | JobEnded
     | Commands
     | Choices

@@ -22,6 +22,7 @@ from dsh_acp.acp.updates import (
     Commands,
     Compaction,
     JobEnded,
+    JobOutput,
     JobStarted,
     Notice,
     Output,
@@ -109,7 +110,7 @@ class Codec:
                 )
             case Choices():
                 return self._choices(update)
-            case JobStarted() | JobEnded():
+            case JobStarted() | JobOutput() | JobEnded():
                 return b""  # the model tells of them
 
     def _choices(self, update: Choices) -> bytes:

@@ -23,6 +23,7 @@ from dsh_acp.acp.updates import (
     Commands,
     Compaction,
     JobEnded,
+    JobOutput,
     JobStarted,
     Notice,
     Output,
@@ -111,6 +112,8 @@ class Codec:
                 )
             case JobStarted():
                 return self._job_started(update)
+            case JobOutput(id=id, output=data):
+                return self._printed(id, data)
             case JobEnded():
                 status = _exit_status(TerminalView("", "", None, update.exit_code, update.signal))
                 shown = {"output": {"data": _base64(update.output)}} if update.output else {}
@@ -243,9 +246,11 @@ class Codec:
                 {"sessionUpdate": "tool_call_content_chunk", "toolCallId": id, "content": content}
             )
         shown += data
-        return self.frame(
-            {"sessionUpdate": "terminal_output_chunk", "terminalId": id, "data": _base64(data)}
-        )
+        return self._printed(id, data)
+
+    def _printed(self, id: str, data: bytes) -> bytes:
+        chunk = {"sessionUpdate": "terminal_output_chunk", "terminalId": id}
+        return self.frame({**chunk, "data": _base64(data)})
 
     def _ended(self, id: str, card: Card | None) -> bytes:
         """The terminal of a call that has ended; its output where it was not streamed whole."""
@@ -275,10 +280,7 @@ class Codec:
             return b""
         start = "" if shown.endswith(b"\n") else "\n"
         text = start + "\n".join(found) + "\n"
-        data = _base64(text.encode("utf-8", "replace"))
-        return self.frame(
-            {"sessionUpdate": "terminal_output_chunk", "terminalId": id, "data": data}
-        )
+        return self._printed(id, text.encode("utf-8", "replace"))
 
     def _job_started(self, job: JobStarted) -> bytes:
         terminal: dict[str, Any] = {"command": job.command, "cwd": job.cwd}

@@ -27,6 +27,8 @@ from dsh_acp.messages import Message, new_id, source_kind
 from dsh_acp.wire.frames import INTERNAL_ERROR, REQUEST_CANCELLED, RpcError
 from dsh_acp.wire.jsonrpc import Call
 
+_WATCH_S: Final = 0.25
+
 
 class Version2:
     """See `Dialect`."""
@@ -54,6 +56,7 @@ class Receipts(Prompts):
         self._state = "idle"
         self._stopped: dict[str, Any] = {}
         self._is_turn = self._has_claimed = False
+        self._is_watching = self._is_over = False
         self._commands: list[Call] = []
         self._passed: Call | None = None
         """The command that stands for a prompt; its words are in the log, or will be."""
@@ -67,7 +70,19 @@ class Receipts(Prompts):
         lines = b"".join(map(self._codec.encode, self.background.look()))
         jobs = [{"type": "terminal", "terminalId": id} for id in self.background.running]
         update = {"sessionUpdate": "state_update", "state": state, "background": jobs, **more}
+        if jobs and not self._is_watching and not self._is_over:
+            self._is_watching = True
+            self.later(_WATCH_S, self._watch)
         return lines + self._codec.frame(update)
+
+    def _watch(self) -> bytes:
+        """What is printed in the background, from time to time while something runs there."""
+        self._is_watching = bool(self.background.running) and not self._is_over
+        if self._is_over:
+            return b""
+        if self._is_watching:
+            self.later(_WATCH_S, self._watch)
+        return b"".join(map(self._codec.encode, self.background.printed()))
 
     def _look(self) -> bytes:
         """The state once more when work in its background has ended."""
@@ -105,7 +120,8 @@ class Receipts(Prompts):
         return b"".join(map(self._codec.encode, self.background.again()))
 
     def closing(self) -> bytes:
-        """The end of what ran in the background."""
+        """The end of what ran in the background; nothing is told afterwards."""
+        self._is_over = True
         return self._look()
 
     # ------------------------------------------------------------ prompts

@@ -265,6 +265,29 @@ async def test_a_command_in_the_background_is_listed_until_it_ends(bench: Bench)
         assert editor.states()[-1]["stopReason"] == "end_turn"
 
 
+async def test_what_a_command_in_the_background_prints_is_shown_while_the_session_is_idle(
+    bench: Bench,
+) -> None:
+    bench.options["permission"] = "full-access"
+    flag = bench.cwd / "go"
+    command = f"until [ -e {flag} ]; do sleep 0.02; done; printf 'one\\xff'; sleep 30"
+    bench.script(use(bash(command, run_in_background=True)), say("started"))
+    async with bench.editor() as editor:
+        await editor.initialize()
+        session = await editor.new()
+        (work,) = (await editor.prompt(session, "go"))["background"]
+        states = len(editor.states())
+        flag.touch()
+        terminal = editor.view.terminals[work["terminalId"]]
+        await editor.until(lambda: terminal["shown"])
+        assert terminal["shown"] == b"one\xff" and "exitStatus" not in terminal
+        assert len(editor.states()) == states
+        about = {"sessionId": session, "terminalId": work["terminalId"]}
+        await editor.call("terminal/cancel", **about)
+        await editor.until(lambda: "exitStatus" in terminal)
+        assert terminal["shown"] == b"one\xff"
+
+
 async def test_a_command_in_the_background_is_told_to_who_joins_and_ends_with_the_session(
     bench: Bench,
 ) -> None:
