@@ -1,5 +1,6 @@
 """What the tools of this package have in common."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 import os
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ from dsh_acp.tools import cards, schemas
 from dsh_acp.tools.tool import Card, FileDiff, Intent, Outcome, ToolContext
 
 
-class Builtin:
+class Builtin(ABC):
     """A tool of this package: named here, described by `schemas`, validated by `arguments`.
 
     A subclass gives `intent` and `run`.
@@ -38,9 +39,9 @@ class Builtin:
         """The same for all arguments."""
         return self.is_concurrent
 
+    @abstractmethod
     async def run(self, args: Any, ctx: ToolContext) -> Outcome:
         """See `Tool.run`."""
-        raise NotImplementedError
 
     async def preview(self, args: Any, ctx: ToolContext) -> tuple[FileDiff, ...]:
         """Nothing to show."""

@@ -10,8 +10,10 @@ import pytest
 
 from dsh_acp.agent import instructions, prompt, surroundings
 from dsh_acp.agent.prompt import SystemPrompt
+from dsh_acp.agent.session import Session
 from dsh_acp.agent.surroundings import Part
-from dsh_acp.messages import Message
+from dsh_acp.messages import Message, Text
+from dsh_acp.tools.tool import Outcome
 
 
 def test_the_prompt_is_the_same_for_the_same_tools_and_names_only_those() -> None:
@@ -135,3 +137,56 @@ async def test_a_recorded_snapshot_of_another_program_is_recognised(bench: Bench
         await bench.prompt(session)
         assert session.parts.seen.snapshot is not None
         assert session.parts.seen.snapshot in [m.text for m in session.log.messages()]
+
+
+def instructed(session: Session) -> list[str]:
+    """What the model was told of the project's instructions, in order."""
+    sent = session.log.messages()
+    return [m.text for m in sent if m.source.get("kind") == "agent-instructions"]
+
+
+async def test_instructions_that_change_are_told_while_the_session_runs(bench: Bench) -> None:
+    file = bench.cwd / "AGENTS.md"
+    file.write_text("Use tabs.", encoding="utf-8")
+    bench.say(text("one"), text("two"), text("three"), text("four"), text("five"))
+    async with bench.running() as session:
+        await bench.prompt(session)
+        await bench.prompt(session)
+        assert len(instructed(session)) == 1
+        file.write_text("Use spaces, four of them.", encoding="utf-8")
+        await bench.prompt(session)
+        assert "instructions have changed" in instructed(session)[1]
+        assert "Use spaces" in instructed(session)[1]
+        file.unlink()
+        await bench.prompt(session)
+        assert "(AGENTS.md) are gone" in instructed(session)[2]
+        await bench.prompt(session)
+        assert len(instructed(session)) == 3
+
+
+async def test_instructions_that_a_call_changed_are_told_with_the_next_step(bench: Bench) -> None:
+    file = bench.cwd / "AGENTS.md"
+    file.write_text("Use tabs.", encoding="utf-8")
+
+    async def change(args: dict[str, Any], ctx: Any) -> Outcome:
+        file.write_text("Use spaces.", encoding="utf-8")
+        return Outcome(content=(Text("done"),))
+
+    bench.tool("change", change)
+    bench.say(calls(("c1", "change")), text("I see."))
+    async with bench.running() as session:
+        await bench.prompt(session)
+        assert ["Use spaces." in said for said in instructed(session)] == [False, True]
+        assert "Use spaces." in bench.model.requests[1].messages[-1].text
+
+
+def test_instructions_elsewhere_are_not_the_project_s(tmp_path: Path) -> None:
+    project, outside = tmp_path / "project", tmp_path / "outside"
+    project.mkdir()
+    outside.write_text("Secret.", encoding="utf-8")
+    (project / "AGENTS.md").symlink_to(outside)
+    assert told(project) is None
+    (project / "real.md").write_text("Use tabs.", encoding="utf-8")
+    (project / "AGENTS.md").unlink()
+    (project / "AGENTS.md").symlink_to("real.md")
+    assert told(project) is not None

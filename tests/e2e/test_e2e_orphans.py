@@ -54,6 +54,21 @@ WORK: dict[str, list[Frame]] = {
         ),
         tool("c2", "job_output", job_id="job-1", wait=True),
     ],
+    "a terminal": [
+        tool("c1", "terminal_open"),
+        tool(
+            "c2",
+            "terminal_send",
+            sessionId="term-1",
+            text="setsid sleep 300 & sleep 300",
+            timeout_ms=60_000,
+        ),
+        bash("c3", "sleep 300"),
+    ],
+    "a subagent in the background": [
+        tool("c1", "subagent", description="d", prompt="sleep", run_in_background=True),
+        bash("c2", "sleep 300"),
+    ],
     "a subagent": [tool("c1", "subagent", description="d", prompt="sleep")],
     "a language server": [
         tool("c1", "lsp", operation="hover", file_path="a.x", line=1, character=1),
