@@ -135,7 +135,7 @@ def _sum(used: UsageFold) -> str:
     answers = f"{totals.requests} answer{'' if totals.requests == 1 else 's'}"
     return (
         f"{answers}: {prompt:,} tokens in, {rate:.0%} of them from the cache,"
-        f" {totals.output:,} out; {' + '.join(costs)}"
+        f" {transcript.out(totals.output, totals.reasoning)}; {' + '.join(costs)}"
     )
 
 

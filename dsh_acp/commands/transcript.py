@@ -96,6 +96,11 @@ def money(amount: float, currency: str) -> str:
     return f"{amount:.{2 if amount >= 1 else 4 if amount >= 0.01 else 6}f} {currency}"
 
 
+def out(tokens: int, reasoning: int) -> str:
+    """How much a model wrote, and how much of it were thoughts."""
+    return f"{tokens:,} out" + (f" ({reasoning:,} of them thoughts)" if reasoning else "")
+
+
 def _block_text(block: Block | Opaque) -> str:
     match block:
         case Text(text=text) | Reasoning(text=text):
@@ -199,7 +204,7 @@ def _usage(
     }
     text = (
         f"step {payload.turn}.{payload.step}: {read.prompt:,} in,"
-        f" {read.rate:.0%} of it from the cache, {usage.output_tokens:,} out"
+        f" {read.rate:.0%} of it from the cache, {out(usage.output_tokens, usage.reasoning_tokens or 0)}"
     )
     if price is not None:
         text += f", {money(cast(float, amount), price.currency)}"

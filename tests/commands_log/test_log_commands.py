@@ -109,7 +109,7 @@ def test_what_subagents_used_is_counted_with_the_session_that_sent_them(
         recording = Recording(log)
         recording.begin_turn("Look into it")
         recording.header("initial")
-        recording.answer("Done", Usage(1000, 10, 500))
+        recording.answer("Done", Usage(1000, 10, 500, reasoning_tokens=4))
         recording.end_turn()
         log.close()
     # It begins with what its parent has counted already.
@@ -121,8 +121,9 @@ def test_what_subagents_used_is_counted_with_the_session_that_sent_them(
     assert show.main(["5e55"]) == 0
     text = told(capsys)
     assert "4 answers: 9,516 tokens in, 30% of them from the cache, 50 out; " in text
-    assert "3 subagents: 2 answers: 3,000 tokens in, 33% of them from the cache, 20 out; " in text
-    assert "together: 6 answers: 12,516 tokens in, 30% of them from the cache, 70 out; " in text
+    assert "3 subagents: 2 answers: 3,000 tokens in, 33% of them from the cache, " in text
+    assert "20 out (8 of them thoughts); " in text
+    assert "together: 6 answers: 12,516 tokens in, 30% of them from the cache, 70 out " in text
     assert show.main(["--json", "5e55"]) == 0
     shown = json.loads(told(capsys))
     assert (shown["totals"]["answers"], shown["subagents"]["answers"]) == (4, 2)
