@@ -202,9 +202,10 @@ def _usage(
         "currency": None if price is None else price.currency,
         "explanation": read.drop or None,
     }
+    written = out(usage.output_tokens, usage.reasoning_tokens or 0)
     text = (
         f"step {payload.turn}.{payload.step}: {read.prompt:,} in,"
-        f" {read.rate:.0%} of it from the cache, {out(usage.output_tokens, usage.reasoning_tokens or 0)}"
+        f" {read.rate:.0%} of it from the cache, {written}"
     )
     if price is not None:
         text += f", {money(cast(float, amount), price.currency)}"
