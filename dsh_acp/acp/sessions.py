@@ -226,9 +226,7 @@ class Sessions:
 
     async def _discover(self) -> None:
         """Learn which models there are; pickers are completed when that is known."""
-        providers = {id(provider): provider for provider, _ in self.host.routes.known()}
-        for provider in providers.values():
-            await provider.discover()
+        await self.host.routes.discover()
         for conversation in self.live.values():
             if not conversation.voice.is_between_turns:  # else its next prompt says so
                 conversation.write(conversation.voice.changes())

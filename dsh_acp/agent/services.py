@@ -90,6 +90,10 @@ class Routes(Protocol):
         """Every model known so far."""
         ...
 
+    async def discover(self) -> None:
+        """Ask for more models; `known` has them afterwards. Never fails."""
+        ...
+
 
 class Clock(Protocol):
     """Waiting and chance, so that tests need neither."""

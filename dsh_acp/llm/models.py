@@ -109,11 +109,12 @@ class Models:
         """The models to offer: of the settings, of the catalogue, and those discovered."""
         if self._all is None:
             self._all = tuple(self._offered())
-            self._ids = tuple(info.id for info in self._all)
+            offered = (info.id for info in self._all)
+            self._ids = tuple(dict.fromkeys([*self._discovered, *offered]))
         return self._all
 
     def ids(self) -> tuple[str, ...]:
-        """Their ids."""
+        """Their ids; those that the endpoint itself has named come first."""
         self.all()
         return self._ids
 

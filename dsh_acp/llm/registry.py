@@ -1,6 +1,7 @@
 """The providers of one process, by name."""
 
 from collections.abc import Iterable
+import logging
 from typing import Final, Protocol, runtime_checkable
 
 from dsh_acp.config import ProviderSettings, Settings
@@ -8,6 +9,8 @@ from dsh_acp.errors import LlmError
 from dsh_acp.llm.dialects import DIALECTS, dialect_of
 from dsh_acp.llm.images import Images
 from dsh_acp.llm.provider import ModelInfo, Provider
+
+_log = logging.getLogger(__name__)
 
 LOCAL: Final = "local"
 
@@ -108,9 +111,15 @@ class Providers:
         """Ask every usable endpoint for its models, at once. Never fails."""
         import anyio
 
+        async def ask(provider: Provider) -> None:
+            try:
+                await provider.discover()
+            except Exception:  # noqa: BLE001 - the border: what is asked here is never essential
+                _log.exception("the models of %s cannot be listed", provider.name)
+
         async with anyio.create_task_group() as group:
             for provider in self._usable():
-                group.start_soon(provider.discover)
+                group.start_soon(ask, provider)
         self._known = None
 
     async def aclose(self) -> None:
