@@ -37,13 +37,13 @@ _NEEDS: Final = {
     "workflow": "needs a JavaScript runtime for workflows",
     "subagent": "needs subagents",
     "subagent_fork": "needs subagents",
-    "send_message": "needs subagents that can be spoken to again",
     "report": "needs subagents that report while they run",
     "create_goal": "needs goals",
 }
 """Why a scenario that calls a tool which is not here cannot be played."""
 
 _MARKS: Final = {
+    b'"message":"snapshot disk full"': "a disk of theirs is made to fail inside the third turn",
     b'"compactionId":"workspace-context-fixture"': "a plug-in of theirs compacts inside the turn",
 }
 _COMPOSED: Final = frozenset(
