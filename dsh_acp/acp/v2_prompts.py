@@ -52,6 +52,8 @@ class Receipts(Prompts):
     def __init__(self, codec: v2.Codec, session: Session) -> None:
         super().__init__(session)
         self.background: Final = Background(session.parts.tool_state)
+        self._session: Final = session
+        self._listed: list[dict[str, Any]] = []
         self._codec: Final = codec
         self._state = "idle"
         self._stopped: dict[str, Any] = {}
@@ -68,9 +70,9 @@ class Receipts(Prompts):
     def _say(self, state: str, **more: Any) -> bytes:
         self._state = state
         lines = b"".join(map(self._codec.encode, self.background.look()))
-        jobs = [{"type": "terminal", "terminalId": id} for id in self.background.running]
-        update = {"sessionUpdate": "state_update", "state": state, "background": jobs, **more}
-        if jobs and not self._is_watching and not self._is_over:
+        listed = self._listed = self._at_work()
+        update = {"sessionUpdate": "state_update", "state": state, "background": listed, **more}
+        if self.background.running and not self._is_watching and not self._is_over:
             self._is_watching = True
             self.later(_WATCH_S, self._watch)
         return lines + self._codec.frame(update)
@@ -84,9 +86,19 @@ class Receipts(Prompts):
             self.later(_WATCH_S, self._watch)
         return b"".join(map(self._codec.encode, self.background.printed()))
 
+    def _at_work(self) -> list[dict[str, Any]]:
+        """What runs in the background. For subagents there is no word but our own."""
+        running = filter(self.background.is_running, self.background.running)
+        found: list[dict[str, Any]] = [{"type": "terminal", "terminalId": id} for id in running]
+        agents = self._session.companions
+        for id, status, label in () if agents is None else agents.list():
+            if status == "running":
+                found.append({"type": "_subagent", "sessionId": id, "title": label})
+        return found
+
     def _look(self) -> bytes:
-        """The state once more when work in its background has ended."""
-        if all(map(self.background.is_running, self.background.running)):
+        """The state once more when the work in its background is not as it was told."""
+        if self._at_work() == self._listed:
             return b""
         return self._say(self._state, **(self._stopped if self._state == "idle" else {}))
 

@@ -146,6 +146,11 @@ class Session:
     # ------------------------------------------------------------ state
 
     @property
+    def companions(self) -> Agents | None:
+        """The subagents in the background; `None` when there has been none."""
+        return self._companions
+
+    @property
     def id(self) -> str:
         """The session's id."""
         return self.log.header.id

@@ -318,6 +318,28 @@ async def test_a_command_in_the_background_is_told_to_who_joins_and_ends_with_th
         assert editor.kinds()[-1] == "response"
 
 
+async def test_a_subagent_in_the_background_is_listed_until_it_rests(bench: Bench) -> None:
+    done = anyio.Event()
+
+    async def gate() -> None:
+        if bench.model.requests[-1].messages[-1].text == "Count them.":
+            await done.wait()
+
+    errand = {"description": "Count files", "prompt": "Count them.", "run_in_background": True}
+    bench.script(use(("c1", "subagent", errand)), [gate, *say("a")], [gate, *say("b")], say("so"))
+    async with bench.editor() as editor:
+        await editor.initialize()
+        session = await editor.new()
+        (work,) = (await editor.prompt(session, "go"))["background"]
+        assert (work["type"], work["title"]) == ("_subagent", "Count files")
+        await editor.resume(session)
+        assert editor.states()[-1]["background"] == [work]
+        done.set()
+        await editor.until(lambda: editor.state_names()[-2:] == ["running", "idle"]
+                           and editor.states()[-1]["background"] == [])  # fmt: skip
+        assert editor.view.text("agent_message")[-1] == "so"
+
+
 async def test_a_command_in_the_background_can_be_stopped(bench: Bench) -> None:
     bench.options["permission"] = "full-access"
     bench.script(use(bash("sleep 30", run_in_background=True)), say("started"))
