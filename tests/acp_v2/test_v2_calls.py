@@ -322,7 +322,7 @@ async def test_a_subagent_in_the_background_is_listed_until_it_rests(bench: Benc
     done = anyio.Event()
 
     async def gate() -> None:
-        if bench.model.requests[-1].messages[-1].text == "Count them.":
+        if "Count them." in [message.text for message in bench.model.requests[-1].messages]:
             await done.wait()
 
     errand = {"description": "Count files", "prompt": "Count them.", "run_in_background": True}
