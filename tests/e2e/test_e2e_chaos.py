@@ -65,6 +65,16 @@ class Segment:
                 found.add(last)
         return found
 
+    def is_whole(self, plan: Plan, begins: int) -> bool:
+        """Whether it may hold whole rounds only, from round `begins` on."""
+        text, thought = self.said.values()
+        rounds = plan.rounds[begins:]
+        return any(
+            text == "".join(r.text for r in rounds[:count])
+            and thought == "".join(r.thought for r in rounds[:count])
+            for count in range(len(rounds) + 1)
+        )
+
 
 class Turn:
     """One prompt, from its call to its answer."""
@@ -106,8 +116,9 @@ class Turn:
             else:
                 assert not is_failed, f"said after the end: {text!r}"
                 segments[-1].said[kind] += text
-        states = {0}
+        states, begins = {0}, {0}
         for segment in segments:
+            begins = states
             states = {end for begin in states for end in segment.ends(self.plan, begin)}
             assert states, f"{segment.said} is no part of the plan"
         statuses = {call.get("status") for call in self.shown.calls.values()}
@@ -122,8 +133,8 @@ class Turn:
                 assert error["code"] in (-32603, -32000)
                 assert error["message"].endswith("."), error["message"]
                 assert "\n" not in error["message"] and "Traceback" not in error["message"]
-                said = any(segments[-1].said.values())
-                assert is_failed or not said, "what was shown is discarded without a word"
+                whole = any(segments[-1].is_whole(self.plan, begin) for begin in begins)
+                assert is_failed or whole, "what was shown is discarded without a word"
             case "cancelled":
                 assert self.plan.cancel_after is not None
             case other:
