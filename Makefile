@@ -4,7 +4,7 @@
 # make test-clients    clients of others, from npm, drive it
 # make fuzz            no bytes make a parser crash or hang
 # make test-orphans    nothing outlives 200 cancelled and killed sessions
-# make mutants         thirty seeded faults: does `dsh-acp snapshot check` notice?
+# make mutants         36 seeded faults: does `dsh-acp snapshot check` notice?
 #
 # Each sets up .venv first, from hashed versions. PYTHON=… chooses the interpreter.
 

@@ -1,4 +1,4 @@
-"""Does the kit notice? Thirty one-line faults in bridge, loop and log, each played once.
+"""Does the kit notice? One-line faults in bridge, loop, log and version 2, each played once.
 
     python tests/snapshot/mutants.py [-k NAME] [-j JOBS]
 
@@ -177,6 +177,49 @@ FAULTS = (
         "agent/execution.py",
         "contexts.extend(answer.contexts)",
         "pass",
+    ),
+    # version 2
+    Fault(
+        "v2-idle-without-reason",
+        "text-turn",
+        "acp/v2_prompts.py",
+        'return {"stopReason": outcome}',
+        "return {}",
+    ),
+    Fault(
+        "v2-receipt-of-another",
+        "text-turn",
+        "acp/v2_prompts.py",
+        'settle({"messageId": message.id})',
+        'settle({"messageId": "m"})',
+    ),
+    Fault(
+        "v2-error-swallowed",
+        "error-quota",
+        "acp/v2_prompts.py",
+        'return {"stopReason": "error", "error": error}',
+        'return {"stopReason": "end_turn"}',
+    ),
+    Fault(
+        "v2-question-unsaid",
+        "bash-command",
+        "acp/v2_prompts.py",
+        'return self._say("requires_action")',
+        'return b""',
+    ),
+    Fault(
+        "v2-exit-forgotten",
+        "bash-failure",
+        "acp/v2.py",
+        "{} if view is None else _exit_status(view)",
+        "{}",
+    ),
+    Fault(
+        "v2-new-file-modified",
+        "write-new-file",
+        "acp/patches.py",
+        'change["operation"] = "add"',
+        'change["operation"] = "modify"',
     ),
     # the log
     Fault("crash-called-complete", "crash-mid", "log/repair.py", '"interrupted"}', '"completed"}'),
