@@ -8,6 +8,7 @@ command when its card is out.
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 import gc
+from itertools import takewhile
 import logging
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -125,7 +126,7 @@ class Conversation:
 
     async def _take_in(self, replay: bool) -> list[Update]:
         updates: list[Update] = []
-        apply, seed = self._projection.apply, self.prompts.seed
+        seed = self.prompts.seed
         self._projection.calls.makes_cards = replay
         entries = list(self.session.log.entries(0))
         for start in range(0, len(entries), _SLICE):
@@ -133,7 +134,7 @@ class Conversation:
             for entry in part:
                 if entry.type == InboxSpliced.TYPE and isinstance(entry, Event):
                     seed(entry)
-                updates += apply(entry, replay=True)
+            updates += self._projection.replay(part)
             self._cursor = part[-1].end_seq
             await anyio.lowlevel.checkpoint()
         self._projection.calls.makes_cards = True
@@ -145,11 +146,9 @@ class Conversation:
         Through a projection of its own, so that the live one keeps its place.
         """
         codec.is_replaying = True
-        updates: list[Update] = []
-        for entry in self.session.log.entries(0):
-            if entry.seq >= self._cursor:
-                break
-            updates += projection.apply(entry, replay=True)
+        updates = projection.replay(
+            takewhile(lambda entry: entry.seq < self._cursor, self.session.log.entries(0))
+        )
         shown = merged(settled(updates))
         lines = [codec.encode(update) for update in shown]
         self._peer.write(b"".join(lines) + self._codec.beside())

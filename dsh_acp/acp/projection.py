@@ -7,13 +7,14 @@ editor shows them already.
 Ids are made here and are functions of the log: a message is one block of one attempt of one step.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import logging
 import re
 from typing import Any, Final, cast
 import zlib
 
 from dsh_acp.acp.calls import Calls
+from dsh_acp.acp.fragments import fragment
 from dsh_acp.acp.prompts import outcome
 from dsh_acp.acp.updates import (
     Block,
@@ -85,6 +86,8 @@ _WITHIN: Final = 256
 _QUIET: Final = frozenset((b"block-start", b'usage","usa', b'finish","re'))
 """How the kinds of chunks begin that show nothing; logs are full of them."""
 
+_FRAGMENT: Final = b"tool-call-d"
+
 _BLOCK_END: Final = re.compile(rb'block-end","index":(\d+),"block":\{"type":"(tool-call")?')
 
 _RARE: Final = (
@@ -151,6 +154,22 @@ class Projection:
             _log.exception("entry %d cannot be shown", entry.seq)
             return []
 
+    def replay(self, entries: Iterable[Entry]) -> list[Update]:
+        """`apply` each of `entries` as a part of the history."""
+        shows, updates = self._shows, list[Update]()
+        for entry in entries:
+            show = shows.get(entry.type)
+            if show is None:
+                continue
+            try:
+                found = show(entry, True)
+            except Exception:  # noqa: BLE001 - as in `apply`
+                _log.exception("entry %d cannot be shown", entry.seq)
+                continue
+            if found:
+                updates += found
+        return updates
+
     # ------------------------------------------------------------ streaming
 
     def _row(self, row: ChunkRow, replay: bool) -> list[Update]:
@@ -185,8 +204,11 @@ class Projection:
     def _chunk(self, event: Event, replay: bool) -> list[Update]:
         line = event.line
         at = line.find(_KIND, 0, _WITHIN) + len(_KIND)
-        if line[at : at + 11] in _QUIET:
+        kind = line[at : at + 11]
+        if kind in _QUIET:
             return []
+        if kind == _FRAGMENT and (found := fragment(event)) is not None:
+            return self.calls.arrive(found.index, found.id, found.name, event.time, event.time)
         end = _BLOCK_END.match(line, at)
         if end is not None and (end[2] is not None or int(end[1]) in self._streamed):
             return []

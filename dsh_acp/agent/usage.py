@@ -87,6 +87,10 @@ _answer: Final = msgspec.json.Decoder(_Answer)
 """An answer without its content, which is the long part of it."""
 
 
+_COUNTED: Final = frozenset({TurnStart.TYPE, RequestContext.TYPE, CompactionSummary.TYPE})
+"""Types whose payload matters here; of the others only their place on the surface does."""
+
+
 class Surface:
     """What the model sees, kept to be priced when some of it is replaced, which is seldom."""
 
@@ -167,7 +171,7 @@ class UsageFold:
             route = answer.message.source
             self._count(answer.usage, route.provider, route.model)
             return answer.usage
-        return self._general(event)
+        return self._general(event) if event.type in _COUNTED else None
 
     def _general(self, event: Event) -> Usage | None:
         match event.payload:
