@@ -1,5 +1,6 @@
 """Real HTTP on the loopback interface: what connections do, and what becomes of it."""
 
+from collections.abc import Callable
 import json
 import subprocess
 import sys
@@ -26,6 +27,22 @@ def provider(url: str, wire: str = "openai", **fields: Any) -> Provider:
     if wire == "anthropic":
         return AnthropicProvider(settings)
     return ChatProvider(settings, DIALECTS[wire])
+
+
+Address = Callable[[FakeLlm], str]
+
+
+@pytest.fixture(params=["loopback", "internet"])
+def address(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Address:
+    """Where the fake is, on this machine or far away, which then is behind a proxy."""
+
+    def of(fake: FakeLlm) -> str:
+        if request.param == "loopback":
+            return fake.url
+        monkeypatch.setenv("HTTP_PROXY", fake.url.removesuffix("/v1"))
+        return "http://far.invalid/v1"
+
+    return of
 
 
 def text(chunks: list[Chunk]) -> str:
@@ -67,10 +84,10 @@ FAILING: list[tuple[str, str, int | None]] = [
 @pytest.mark.parametrize("wire", ["openai", "anthropic"])
 @pytest.mark.parametrize("behavior, code, status", FAILING)
 async def test_each_failure_ends_the_stream_with_its_code(
-    wire: str, behavior: str, code: str, status: int | None
+    wire: str, behavior: str, code: str, status: int | None, address: Address
 ) -> None:
     with FakeLlm([behavior]) as fake, anyio.fail_after(5):
-        p = provider(fake.url, wire)
+        p = provider(address(fake), wire)
         found = failure(await collect(p, hello(p)))
         assert found.code == code
         assert (found.status or None) == status
@@ -91,10 +108,10 @@ async def test_each_failure_ends_the_stream_with_its_code(
         {"headers": {"x-odd": "é"}},
     ],
 )
-async def test_an_answer_arrives_whole(wire: str, fields: dict[str, Any]) -> None:
+async def test_an_answer_arrives_whole(wire: str, fields: dict[str, Any], address: Address) -> None:
     entry = {"text": "Hello, 读🌍 world\u2028!", "reasoning": "hmm", **fields}
     with FakeLlm([entry]) as fake, anyio.fail_after(10):
-        p = provider(fake.url, wire)
+        p = provider(address(fake), wire)
         chunks = await collect(p, hello(p))
         assert text(chunks) == "Hello, 读🌍 world\u2028!"
         assert isinstance(chunks[-1], Finish) and chunks[-1].reason.kind == "stop"
@@ -102,10 +119,10 @@ async def test_an_answer_arrives_whole(wire: str, fields: dict[str, Any]) -> Non
         await p.aclose()
 
 
-async def test_bytes_that_are_no_gzip_are_a_malformed_answer() -> None:
+async def test_bytes_that_are_no_gzip_are_a_malformed_answer(address: Address) -> None:
     entry = {"body": "no gzip", "headers": {"content-encoding": "gzip"}}
     with FakeLlm([entry]) as fake, anyio.fail_after(5):
-        p = provider(fake.url)
+        p = provider(address(fake))
         assert failure(await collect(p, hello(p))).code == "MALFORMED_RESPONSE"
         await p.aclose()
 
@@ -114,9 +131,9 @@ async def test_bytes_that_are_no_gzip_are_a_malformed_answer() -> None:
 @pytest.mark.parametrize(
     "behavior, shown", [("stall", ""), ("partial_stall", "discarded partial response")]
 )
-async def test_a_silent_stream_times_out(behavior: str, shown: str) -> None:
+async def test_a_silent_stream_times_out(behavior: str, shown: str, address: Address) -> None:
     with FakeLlm([behavior]) as fake, anyio.fail_after(5):
-        p = provider(fake.url, idle_timeout_s=0.15)
+        p = provider(address(fake), idle_timeout_s=0.15)
         chunks = await collect(p, hello(p))
         assert text(chunks) == shown
         found = failure(chunks)
@@ -125,28 +142,28 @@ async def test_a_silent_stream_times_out(behavior: str, shown: str) -> None:
 
 
 # LLM-14: comments are activity.
-async def test_keep_alive_comments_hold_a_stream_open() -> None:
+async def test_keep_alive_comments_hold_a_stream_open(address: Address) -> None:
     sse = [": keep-alive\n\n"] * 12 + ['data: {"choices":[{"delta":{"content":"a"}}]}\n\n']
     entry = {"sse": [*sse, "data: [DONE]\n\n"], "chunk_delay_ms": 50}
     with FakeLlm([entry]) as fake, anyio.fail_after(5):
-        p = provider(fake.url, idle_timeout_s=0.4)
+        p = provider(address(fake), idle_timeout_s=0.4)
         assert text(await collect(p, hello(p))) == "a"
         await p.aclose()
 
 
 # STREAM-08: the finish reason came, the end never does.
-async def test_an_answer_that_is_complete_does_not_wait_for_its_end() -> None:
+async def test_an_answer_that_is_complete_does_not_wait_for_its_end(address: Address) -> None:
     sse = 'data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}\n\n'
     with FakeLlm([{"sse": sse, "end": "stall"}]) as fake, anyio.fail_after(5):
-        p = provider(fake.url, idle_timeout_s=0.15)
+        p = provider(address(fake), idle_timeout_s=0.15)
         chunks = await collect(p, hello(p))
         assert isinstance(chunks[-1], Finish) and chunks[-1].reason.kind == "stop"
         await p.aclose()
 
 
-async def test_a_connection_is_used_again() -> None:
+async def test_a_connection_is_used_again(address: Address) -> None:
     with FakeLlm(["success", "rate_limit", "tool_call_success", "success"]) as fake:
-        p = provider(fake.url)
+        p = provider(address(fake))
         with anyio.fail_after(5):
             for _ in range(4):
                 await collect(p, hello(p))
@@ -154,9 +171,9 @@ async def test_a_connection_is_used_again() -> None:
         await p.aclose()
 
 
-async def test_a_cancel_closes_the_connection_at_once() -> None:
+async def test_a_cancel_closes_the_connection_at_once(address: Address) -> None:
     with FakeLlm(["partial_stall", "success"]) as fake, anyio.fail_after(5):
-        p = provider(fake.url)
+        p = provider(address(fake))
         asked = hello(p)
         async with anyio.create_task_group() as group:
             async for chunks in p.stream(asked, p.body(asked)):
@@ -168,9 +185,9 @@ async def test_a_cancel_closes_the_connection_at_once() -> None:
         await p.aclose()
 
 
-async def test_closing_the_iterator_closes_the_connection_at_once() -> None:
+async def test_closing_the_iterator_closes_the_connection_at_once(address: Address) -> None:
     with FakeLlm(["partial_stall"]) as fake, anyio.fail_after(5):
-        p = provider(fake.url)
+        p = provider(address(fake))
         asked = hello(p)
         stream: Any = p.stream(asked, p.body(asked))
         await anext(stream)
