@@ -9,9 +9,9 @@ inside one. Which means this machine has is found out once, by trying it, when s
 | bubblewrap | refused          | own loopback  |                                    |
 | seatbelt   | refused          | refused       | has not been tested                |
 
-Reading is free everywhere. Files in the roots that other programs act upon (hooks of version
-control, tasks of editors) are files in the roots: none of these means tells them apart. A file
-there with a second name outside is changed under both names.
+Reading is free everywhere. Files in the roots that other programs act upon (tasks of editors) are
+files in the roots: none of these means tells them apart, and only orders to git are put back
+afterwards (`confine_git`). A file there with a second name outside is changed under both names.
 """
 
 from collections.abc import Sequence

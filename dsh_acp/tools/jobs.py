@@ -4,7 +4,7 @@ A job has a thread with a loop of its own, so it outlives the call that started 
 in the session's loop. Whoever forgets a session must call `stop_all` first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import math
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ from anyio import CancelScope, from_thread, lowlevel, to_thread
 
 from dsh_acp.errors import ToolError
 from dsh_acp.messages import Message, Text
-from dsh_acp.tools import process
+from dsh_acp.tools import confine_git, process
 from dsh_acp.tools.builtin import Builtin, text_outcome
 from dsh_acp.tools.output import KEPT_BYTES, Tail, decode, from_boundary, readable, to_boundary
 from dsh_acp.tools.sandbox import told
@@ -137,6 +137,9 @@ class Job:
         self._loop = lowlevel.current_token()
         self._ready.set()
         status: Status = "killed"
+        watch = None
+        if self._sandbox is not None:
+            watch = await to_thread.run_sync(confine_git.Watch, self._sandbox.writable)
         try:
             with self._scope:
                 ended = await process.run(
@@ -157,17 +160,17 @@ class Job:
         except ToolError as exc:
             status, self.detail = "failed", str(exc)
         self._tail.close()
-        self._tell_denials()
+        self._tell_denials(() if watch is None else await to_thread.run_sync(watch.restore))
         self.status = status
         try:
             await to_thread.run_sync(self._report)
         finally:
             self._over.set()
 
-    def _tell_denials(self) -> None:
+    def _tell_denials(self, undone: Sequence[str]) -> None:
         if self._sandbox is not None:
             denied = self._sandbox.denied((self._tail.kept,), self.cwd)
-            if lines := told(denied):
+            if lines := told(denied, confine_git.told(undone)):
                 with self._guard:
                     self._unread += "\n".join(("", *lines)).encode()
 

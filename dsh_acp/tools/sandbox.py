@@ -67,7 +67,8 @@ class Means(Protocol):
         ...
 
 
-def told(denied: Sequence[str]) -> list[str]:
-    """The lines that tell the model of `denied`, and how it may ask for more."""
+def told(denied: Sequence[str], more: Sequence[str] = ()) -> list[str]:
+    """The lines that tell the model of `denied`, `more` lines, and how it may ask for more."""
     lines = [f"[sandbox: {kind} access denied under workspace-write mode]" for kind in denied]
+    lines += more
     return [*lines, _ESCALATE] if lines else []

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from dsh_acp.messages import ToolSchema
-from dsh_acp.tools import belongings, schemas
+from dsh_acp.tools import belongings, confine_git, schemas
 from dsh_acp.tools.builtin import Builtin, absolute, resolved, text_outcome
 from dsh_acp.tools.confine import Confinement
 from dsh_acp.tools.files import escalation
@@ -105,7 +105,7 @@ def render(ended: CommandEnd, timeout_ms: int) -> str:
     markers: list[str] = []
     if ended.left_behind:
         markers.append(_LEFT)
-    markers += told(ended.denied)
+    markers += told(ended.denied, confine_git.told(ended.undone))
     if ended.timed_out:
         markers.append(f"[timed out after {timeout_ms}ms]")
     if ended.signal is not None:

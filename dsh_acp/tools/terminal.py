@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from dsh_acp.errors import ToolError
-from dsh_acp.tools import process
+from dsh_acp.tools import confine_git, process
 from dsh_acp.tools.output import KEPT_BYTES, decode, from_boundary, readable, to_boundary
 from dsh_acp.tools.tool import ToolContext
 
@@ -44,6 +44,7 @@ class Terminal:
         self.name = name
         self.cwd = cwd
         self.sandbox = ctx.sandbox
+        self._watch = None if ctx.sandbox is None else confine_git.Watch(ctx.sandbox.writable)
         self.has_ended = False
         self._unread = bytearray()
         self._kept = bytearray()
@@ -113,6 +114,11 @@ class Terminal:
                 if quiet >= (_PROMPT_S if self.is_at_prompt else _QUIET_S) and self._unread:
                     return
 
+    def tidy(self) -> str:
+        """Put back what must not stay, as `confine_git`; what to tell of it."""
+        undone = () if self._watch is None else self._watch.restore()
+        return "".join(f"\n{line}" for line in confine_git.told(undone))
+
     def read(self) -> str:
         """What it printed since the last time."""
         with self._guard:
@@ -144,6 +150,7 @@ class Terminal:
             await to_thread.run_sync(self._thread.join, 2.0)
             self.has_ended = True
             os.close(self._master)
+            await to_thread.run_sync(self.tidy)
 
 
 def _tail(data: bytearray) -> bytearray:

@@ -110,7 +110,7 @@ class TerminalSend(Builtin):
         if args.run_in_background:
             return text_outcome(f"sent to {terminal.id}; read what comes with terminal_read")
         await terminal.settle(min(args.timeout_ms or WAIT_MS, MAX_WAIT_MS))
-        return _said(terminal, terminal.read())
+        return _said(terminal, terminal.read() + await to_thread.run_sync(terminal.tidy))
 
 
 class TerminalRead(Builtin):

@@ -104,7 +104,7 @@ class CommandEnd(Struct, frozen=True):
     """How a command ended. Streams are the kept tail; `full_*` name the files with everything.
 
     `left_behind`: it had started processes that outlived it, and they were stopped. `denied`: what
-    its sandbox refused it.
+    its sandbox refused it, and `undone` what it wrote that was put back.
     """
 
     stdout: bytes
@@ -118,6 +118,7 @@ class CommandEnd(Struct, frozen=True):
     full_stderr: str | None = None
     left_behind: bool = False
     denied: tuple[Literal["file", "network"], ...] = ()
+    undone: tuple[str, ...] = ()
 
 
 class World(Protocol):

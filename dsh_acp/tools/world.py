@@ -9,9 +9,9 @@ from pathlib import Path
 import tempfile
 from typing import Final
 
-from anyio import to_thread
+from anyio import CancelScope, to_thread
 
-from dsh_acp.tools import disk, process
+from dsh_acp.tools import confine_git, disk, process
 from dsh_acp.tools.output import Tail
 from dsh_acp.tools.sandbox import Sandbox
 from dsh_acp.tools.tool import CommandEnd, FileRead, Version
@@ -66,6 +66,10 @@ class LocalWorld:
 
         private = spill_dir or self._spill_dir
         script = await to_thread.run_sync(_script, command, private) if is_long(command) else None
+        watch = None
+        if sandbox is not None:
+            watch = await to_thread.run_sync(confine_git.Watch, sandbox.writable)
+        undone: tuple[str, ...] = ()
         try:
             ended = await process.run(
                 (*BASH, command) if script is None else (BASH[0], script),
@@ -77,6 +81,9 @@ class LocalWorld:
                 sandbox=sandbox,
             )
         finally:
+            if watch is not None:
+                with CancelScope(shield=True):
+                    undone = await to_thread.run_sync(watch.restore)
             stdout.close()
             stderr.close()
             if script is not None:
@@ -86,6 +93,7 @@ class LocalWorld:
             stdout=stdout.kept,
             stderr=stderr.kept,
             denied=denied,
+            undone=undone,
             exit_code=ended.exit_code,
             signal=ended.signal,
             timed_out=ended.timed_out,

@@ -204,6 +204,54 @@ CONFINED = {
 }
 
 
+def repository(yard: Yard) -> None:
+    yard.put(".git/HEAD", "ref: refs/heads/main\n")
+    yard.put(".git/config", "[core]\n\tbare = false\n")
+    yard.put(".git/hooks/pre-commit.sample", "")
+    yard.put(".git/modules/sub/hooks/x.sample", "")
+
+
+ORDER = "printf '#!/bin/sh\\ntouch {canary}\\n' >x; chmod 755 x; "
+ORDERS = {
+    name: Attack(
+        bash(command), repository, preset="workspace-write", answers=("[sandbox: changes to .git",)
+    )
+    for name, command in (
+        ("a hook", ORDER + "cp x .git/hooks/pre-commit"),
+        ("a hook of a submodule", ORDER + "cp x .git/modules/sub/hooks/post-checkout"),
+        ("a hook that is a link", ORDER + "ln -s $PWD/x .git/hooks/pre-push"),
+        ("hooks elsewhere", ORDER + "git config -f .git/config core.hooksPath $PWD"),
+        ("a monitor of files", ORDER + "git config -f .git/config core.fsmonitor ./x"),
+        ("a filter", ORDER + "printf '[filter \"a\"]\\nclean = ./x\\n' >>.git/config"),
+    )
+}
+ORDERS["a hook by a job"] = Attack(
+    [
+        *bash(ORDER + "cp x .git/hooks/pre-commit", run_in_background=True),
+        ("job_output", {"job_id": "job-1", "wait": True}),
+        ("job_output", {"job_id": "job-1"}),
+    ],
+    repository,
+    preset="workspace-write",
+)
+ORDERS["a hook typed into a terminal"] = Attack(
+    [
+        ("terminal_open", {}),
+        ("terminal_send", {"sessionId": "term-1", "text": ORDER + "cp x .git/hooks/pre-commit"}),
+    ],
+    repository,
+    preset="workspace-write",
+    answers=("[sandbox: changes to .git",),
+)
+
+
+@pytest.mark.parametrize("attack", ORDERS.values(), ids=ORDERS)
+def test_git_gets_no_orders_from_what_runs_unasked(yard: Yard, attack: Attack) -> None:
+    if confine.find("auto") is None:
+        pytest.skip("nothing confines commands on this machine")
+    assert_stands(yard, attack)
+
+
 @pytest.mark.parametrize("attack", TRUSTED.values(), ids=TRUSTED)
 def test_always_does_not_reach_further_than_its_words(yard: Yard, attack: Attack) -> None:
     assert_stands(yard, attack)
