@@ -109,14 +109,14 @@ def _prompts(lab: Lab) -> list[Row]:
         with agent:
             sent: list[int] = []
             seen: list[int] = []
-            for _ in range(40):
+            for _ in range(20):
                 agent.updates.clear()
                 sent.append(time.monotonic_ns())
                 id = agent.start_prompt(session, "hi")
                 seen.append(_first_text(agent))
                 agent.finish(id)
             memory, _ = agent.memory()
-        requests: list[dict[str, Any]] = lab.endpoint.requests()[-40:]
+        requests: list[dict[str, Any]] = lab.endpoint.requests()[-20:]
         trips = list(zip(sent, seen, requests, strict=True))
         return {
             "request": [(request["received_ns"] - at) / MS for at, _, request in trips],
@@ -124,11 +124,11 @@ def _prompts(lab: Lab) -> list[Row]:
             "memory": [memory],
         }
 
-    found = _alternate(6, sample)
+    found = _alternate(14, sample)
     return [
         _row("v2-request", "prompt to request", "ms", found["request"]),
         _row("v2-first-update", "first byte to update", "ms", found["update"]),
-        _row("v2-memory", "memory after 40 turns", "MiB", found["memory"]),
+        _row("v2-memory", "memory after 20 turns", "MiB", found["memory"]),
     ]
 
 
