@@ -295,12 +295,8 @@ _TAGS = _tokens(
     "<think> </think> <tool_call> </tool_call> <｜DSML｜ <function=read> </function> ``` <invoke "
     '{"name":"read","arguments":{}}'
 )
-_HTML = _tokens(
-    "<div> </div> <table> <tr> <td> <a href= <script> </script> <pre> &amp; <!-- -->"
-)
-_SHELL = _tokens(
-    "git status ls cat ; && | > $( ` ' \" \\ -m pytest npm run a/b .. = # ~ * \x1b[2K"
-)
+_HTML = _tokens("<div> </div> <table> <tr> <td> <a href= <script> </script> <pre> &amp; <!-- -->")
+_SHELL = _tokens("git status ls cat ; && | > $( ` ' \" \\ -m pytest npm run a/b .. = # ~ * \x1b[2K")
 LINES = tuple(
     line + b"\n"
     for path in sorted((PROJECT / "fixtures/acp").glob("*/session.jsonl"))[:4]
