@@ -70,12 +70,16 @@ def _alternate(
 
 
 def _row(name: str, what: str, unit: str, found: dict[str, list[float]]) -> Row:
-    one, two = (statistics.median(found[kind]) for kind in ("one", "two"))
+    # The better quarter: what other programs add is never negative, and here a tenth counts.
+    better = 2 if unit == "/s" else 0
+    one, two = (statistics.quantiles(found[kind], n=4)[better] for kind in ("one", "two"))
     if unit == "/s":
         reach, met = f"≥ {1 - SHARE:g} × version 1", two >= one * (1 - SHARE)
     else:
         reach, met = f"≤ {1 + SHARE:g} × version 1", two <= one * (1 + SHARE)
-    return Row(name, f"version 2: {what}", unit, two, one, reach, met, "floor: version 1")
+    return Row(
+        name, f"version 2: {what}", unit, two, one, reach, met, "quartiles; floor: version 1"
+    )
 
 
 def _open(lab: Lab, kind: str) -> Client:
@@ -153,5 +157,5 @@ def _streams(lab: Lab) -> list[Row]:
             raise RuntimeError(f"{shown} of {5 * COUNT} characters were shown")
         return {"chunks": [COUNT / ((ended - first) / 1e9)]}
 
-    found = _alternate(6, sample)
+    found = _alternate(8, sample)
     return [_row("v2-chunks", "10,000 durable chunks", "/s", found["chunks"])]
