@@ -12,6 +12,7 @@ import signal
 from typing import TYPE_CHECKING, Any, Final
 
 from anyio import to_thread
+from anyio.lowlevel import checkpoint
 
 from dsh_acp.errors import ToolError
 from dsh_acp.tools import belongings
@@ -121,6 +122,8 @@ class TerminalRead(Builtin):
     async def run(self, args: "arguments.TerminalRead", ctx: ToolContext) -> Outcome:
         """See `Tool.run`."""
         terminal = _named(args.sessionId, ctx)
+        # Whoever reads again and again must let the terminal say something in between.
+        await checkpoint()
         if args.offset is not None or args.count is not None:
             return _said(terminal, terminal.lines(args.offset or 1, args.count or 200))
         return _said(terminal, terminal.read())

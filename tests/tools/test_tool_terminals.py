@@ -60,9 +60,8 @@ async def test_a_program_that_runs_on_is_read_and_interrupted(desk: Workbench) -
 async def test_text_is_typed_without_the_end_of_its_line(desk: Workbench) -> None:
     id = await opened(desk)
     assert "done" not in (await typed(desk, id, "printf 'd'one", submit=False)).split("$ ")[-1][:4]
-    await typed(desk, id, "", run_in_background=True)
     with anyio.fail_after(5):
-        said = ""
+        said = await typed(desk, id, "", run_in_background=True)
         while "\ndone" not in said:
             said += await desk.text("terminal_read", sessionId=id)
 
