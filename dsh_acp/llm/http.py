@@ -19,7 +19,8 @@ DRAIN_S: Final = 0.05
 """How long to wait for the end of a body whose last event has come."""
 
 ERROR_LIMIT: Final = 256 * 1024
-ENCODINGS: Final = "gzip, deflate"
+_ENCODINGS: Final = b"gzip, deflate"
+_OURS: Final = (b"content-length", b"transfer-encoding")
 KEEP_S: Final = 60
 """How long an idle connection is kept."""
 
@@ -89,6 +90,18 @@ class Http(ABC):
     @abstractmethod
     async def aclose(self) -> None:
         """Close every connection."""
+
+
+def complete(headers: Mapping[str, str]) -> dict[bytes, bytes]:
+    """`headers` as they are sent. What says where a request ends is not theirs to choose.
+
+    Raises:
+        UnicodeError: one holds what no text has.
+    """
+    sent = {name.encode(): value.encode() for name, value in headers.items()}
+    for name in _OURS:
+        sent.pop(name, None)
+    return {b"accept-encoding": _ENCODINGS, **sent}
 
 
 def unreachable(place: Place, why: str) -> LlmError:

@@ -73,7 +73,7 @@ class Internet(Http):
             request = httpx.Request(
                 "POST",
                 url,
-                headers=_complete(headers),
+                headers=list(http.complete(headers).items()),
                 content=body,
                 extensions={"timeout": self._timeout},
             )
@@ -89,7 +89,9 @@ class Internet(Http):
         extensions = {"timeout": _timeouts(timeout_s, timeout_s)}
         try:
             transport = await self._ready()
-            request = httpx.Request("GET", url, headers=_complete(headers), extensions=extensions)
+            request = httpx.Request(
+                "GET", url, headers=list(http.complete(headers).items()), extensions=extensions
+            )
             with anyio.fail_after(timeout_s):
                 response = await transport.handle_async_request(request)
                 try:
@@ -121,10 +123,6 @@ class Internet(Http):
 
 def _timeouts(idle_s: float, connect_s: float) -> dict[str, float | None]:
     return httpx.Timeout(idle_s, connect=connect_s, pool=30).as_dict()
-
-
-def _complete(headers: Mapping[str, str]) -> dict[str, str]:
-    return {"accept-encoding": http.ENCODINGS, **headers}
 
 
 def _proxy(base_url: str) -> str | None:

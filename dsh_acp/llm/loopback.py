@@ -8,6 +8,8 @@ they cost at all; and a process whose model is near need not load a client for t
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+import select
+import sys
 import time
 from typing import Final, cast
 from urllib.parse import quote, urlsplit
@@ -19,6 +21,7 @@ import h11
 from dsh_acp.errors import LlmError
 from dsh_acp.llm import http
 from dsh_acp.llm.http import Answer, Http
+from dsh_acp.llm.inflate import inflate
 from dsh_acp.llm.place import Place
 
 GET_LIMIT: Final = 16 * 1024 * 1024
@@ -27,8 +30,6 @@ _AHEAD: Final = 1024 * 1024
 """How much may have come and not been taken before the socket is left alone."""
 
 _SAFE: Final = "/%:@!$&'()*+,;=~-._?"
-# Both gzip and zlib, told by the first bytes.
-_ANY_WINDOW: Final = zlib.MAX_WBITS | 32
 
 
 class _Unaddressed(Exception):
@@ -42,7 +43,7 @@ class _Target:
         try:
             parts = urlsplit(url)
             self.host = parts.hostname or ""
-            self.port = parts.port or 80
+            self.port = 80 if parts.port is None else parts.port
         except ValueError as exc:
             raise _Unaddressed(str(exc)) from exc
         path = parts.path or "/"
@@ -105,17 +106,17 @@ class _Connection(asyncio.Protocol):
     # ------------------------------------------------------------ what an exchange does
 
     async def send(self, data: bytes, timeout_s: float) -> None:
-        """Write `data` whole.
+        """Write `data`, whole unless the server answers or ends before it has read all of it.
 
         Raises:
-            TimeoutError, OSError: it cannot be.
+            TimeoutError, OSError: it cannot be, and there is no answer.
         """
         if self._transport is None or self._is_over:
             raise self._lost or ConnectionResetError("the server closed the connection")
         self._transport.write(data)
-        while self._is_paused:
+        while self._is_paused and not self._came and not self._is_over:
             await self._woken(timeout_s)
-        if self._lost is not None:
+        if self._lost is not None and not self._came:
             raise self._lost
 
     async def receive(self, timeout_s: float) -> None:
@@ -148,12 +149,25 @@ class _Connection(asyncio.Protocol):
             self._waiter = None
 
     def is_alive(self) -> bool:
-        """Whether it can serve another request. What came unasked is no good sign."""
-        return not self._is_over and not self._came
+        """Whether it can serve another request: all is sent, and nothing came unasked."""
+        transport = self._transport
+        if transport is None or self._is_over or self._came or self.http.trailing_data[0]:
+            return False
+        # The event loop may not have looked since the server closed it.
+        return not transport.get_write_buffer_size() and not _is_readable(transport)
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+def _is_readable(transport: asyncio.Transport) -> bool:
+    file = transport.get_extra_info("socket").fileno()
+    if sys.platform == "win32":
+        return bool(select.select([file], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _expire(waiter: "asyncio.Future[None]") -> None:
@@ -170,8 +184,8 @@ class _Answer(Answer):
         self._connection = connection
         self._place = place
         self._idle_s = idle_s
-        encoded = headers.get("content-encoding", "identity").lower() in ("gzip", "deflate")
-        self._unpack = zlib.decompressobj(_ANY_WINDOW) if encoded else None
+        encoding = headers.get("content-encoding")
+        self._unpack = inflate(encoding) if encoding else None
         self.is_over = False
 
     async def next(self) -> bytes | None:
@@ -205,8 +219,8 @@ class _Answer(Answer):
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self._unpack is None:
             return data
-        unpacked = self._unpack.decompress(data)
-        return unpacked + self._unpack.flush() if self.is_over else unpacked
+        unpacked = self._unpack.feed(data)
+        return unpacked + self._unpack.end() if self.is_over else unpacked
 
 
 class Loopback(Http):
@@ -254,7 +268,7 @@ class Loopback(Http):
             await connection.send(_request(connection, method, target, headers, body), self._idle_s)
         except TimeoutError as exc:
             raise http.unsent(place) from exc
-        except (OSError, h11.LocalProtocolError) as exc:
+        except (OSError, UnicodeError, h11.LocalProtocolError) as exc:
             raise http.broken(place, str(exc) or type(exc).__name__) from exc
         try:
             while True:
@@ -321,9 +335,8 @@ def _request(
     headers: Mapping[str, str],
     body: bytes,
 ) -> bytes:
-    given = {"accept-encoding": http.ENCODINGS, **headers}
-    lines = [(b"host", target.authority)]
-    lines += [(name.encode(), value.encode()) for name, value in given.items()]
+    given = {b"host": target.authority, **http.complete(headers)}
+    lines = list(given.items())
     if body:
         lines.append((b"content-length", b"%d" % len(body)))
     protocol = connection.http
