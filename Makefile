@@ -2,6 +2,7 @@
 # make test    the tests                      make check   ruff, pyright, import-linter
 # make bench   speed beside a bare agent      make lock    choose newer versions for the tests
 # make test-clients    clients of others, from npm, drive it
+# make pictures        the pictures of the README, after that
 # make fuzz            no bytes make a parser crash or hang
 # make test-orphans    nothing outlives 200 cancelled and killed sessions
 # make mutants         36 seeded faults: does `dsh-acp snapshot check` notice?
@@ -23,7 +24,7 @@ ATHERIS_RUNS ?= 50000
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
-.PHONY: demo test check bench bench-audit e2e-local test-clients test-crash test-orphans test-chaos fuzz mutants lock clean
+.PHONY: demo test check bench bench-audit e2e-local test-clients test-crash test-orphans test-chaos fuzz mutants pictures lock clean
 
 demo: $(STAMP)
 	@$(BIN)/python -m dsh_acp demo $(ARGS)
@@ -49,6 +50,9 @@ e2e-local: $(LOCAL_STAMP)
 
 test-clients: $(STAMP)
 	$(PYTEST) tests/clients $(ARGS)
+
+pictures: $(STAMP)
+	PYTHONPATH=tests/clients $(BIN)/python docs/pictures.py
 
 test-chaos: $(STAMP)
 	DSH_ACP_TEST_TURNS=500 $(PYTEST) tests/e2e/test_e2e_chaos.py $(TEST_ARGS) -rP $(ARGS)
