@@ -6,6 +6,7 @@ with the interpreter, so that the two overlap.
 """
 
 from collections.abc import Callable
+import errno
 from queue import SimpleQueue
 import threading
 from typing import Final, Protocol, cast
@@ -18,6 +19,9 @@ _THREADS: Final = 4
 
 _HANDOVER_S: Final = 0.0005
 """How long to wait for a thread to begin. On a busy machine it begins when it can."""
+
+_PATIENCE_S: Final = 5.0
+"""How long a disk that does not answer holds those who were cancelled meanwhile."""
 
 
 class _Loop(Protocol):
@@ -59,8 +63,23 @@ def _serve() -> None:
         _idle.release()
 
 
-async def wait_for_disk(job: Callable[[], None]) -> None:
+def _start() -> None:
+    """One more thread, unless the machine has none left and others are at work."""
+    thread = threading.Thread(target=_serve, name=f"disk-{len(_started)}", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as exc:
+        if not _started:
+            raise OSError(errno.EAGAIN, str(exc)) from exc
+    else:
+        _started.append(thread)
+
+
+async def wait_for_disk(job: Callable[[], None], patience_s: float = _PATIENCE_S) -> None:
     """Run `job` in a thread, to its end whatever happens.
+
+    A cancelled caller waits for it as well, for `patience_s` at most: a disk that never answers
+    must not keep the process alive.
 
     Raises:
         Exception: what `job` raised.
@@ -68,13 +87,15 @@ async def wait_for_disk(job: Callable[[], None]) -> None:
     loop = cast("_Loop", lowlevel.current_token().native_token)
     wait = _Wait(job, loop)
     if not _idle.acquire(blocking=False) and len(_started) < _THREADS:
-        thread = threading.Thread(target=_serve, name=f"disk-{len(_started)}", daemon=True)
-        _started.append(thread)
-        thread.start()
+        _start()
     _queue.put(wait)
     wait.has_begun.acquire(timeout=_HANDOVER_S)
-    with anyio.CancelScope(shield=True):
+    try:
         await wait.done.wait()
+    except anyio.get_cancelled_exc_class():
+        with anyio.move_on_after(patience_s, shield=True):
+            await wait.done.wait()
+        if wait.error is None:
+            raise
     if wait.error is not None:
         raise wait.error
-    await lowlevel.checkpoint_if_cancelled()

@@ -64,3 +64,42 @@ async def test_a_cancelled_wait_ends_with_the_disk_and_not_before() -> None:
             group.cancel_scope.cancel()
             turned.set()
     assert ended == [True]
+
+
+async def test_a_failure_that_a_cancelled_wait_meets_is_raised() -> None:
+    begun, answer = threading.Event(), threading.Event()
+    met: list[BaseException] = []
+
+    def job() -> None:
+        begun.set()
+        assert answer.wait(5)
+        raise OSError(28, "No space left on device")
+
+    async def wait() -> None:
+        try:
+            await wait_for_disk(job)
+        except OSError as exc:
+            met.append(exc)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            assert await anyio.to_thread.run_sync(begun.wait, 5)
+            group.cancel_scope.cancel()
+            answer.set()
+    assert [str(exc) for exc in met] == ["[Errno 28] No space left on device"]
+
+
+async def test_a_disk_that_never_answers_holds_nobody_for_ever() -> None:
+    begun, never = threading.Event(), threading.Event()
+
+    def job() -> None:
+        begun.set()
+        never.wait(30)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait_for_disk, job, 0.01)
+            assert await anyio.to_thread.run_sync(begun.wait, 5)
+            group.cancel_scope.cancel()
+    never.set()
