@@ -25,7 +25,8 @@ from rich.text import Text
 
 from dsh_acp import config, jsontext
 from dsh_acp.commands.demo_view import Json, View, diffs
-from dsh_acp.commands.editor_files import EDITORS
+from dsh_acp.commands.editor_files import EDITORS, NAME
+from dsh_acp.commands.setup import own_command
 from dsh_acp.errors import DshError
 from dsh_acp.llm.registry import Providers
 from dsh_acp.log.attachments import Attachments
@@ -97,20 +98,29 @@ def _next_steps(console: Console, session: str, kept: Path | None) -> None:
     """What to type now; commands for this very session when its directory `kept` stays."""
     console.print()
     console.rule(Text("What now", style="bold"), align="left", style="dim")
+    program = _typed()
     steps = [
-        ("dsh-acp login", "store a key (or set DEEPSEEK_API_KEY)"),
-        ("dsh-acp setup zed", f"or {', '.join(name for name in EDITORS if name != 'zed')}"),
+        (f"{program} login", "store a key (or set DEEPSEEK_API_KEY)"),
+        (f"{program} setup zed", f"or {', '.join(name for name in EDITORS if name != 'zed')}"),
     ]
     if kept is None:
-        steps.append(("dsh-acp demo --keep", "keep the session: read it, prove it, attack it"))
+        steps.append((f"{program} demo --keep", "keep the session: read it, prove it, attack it"))
     width = max(len(command) for command, _ in steps)
     for command, words in steps:
         console.print(Text(f"  {command:{width}}  {words}"), soft_wrap=True)
     if kept is not None:
         console.print("This session, read, proved, and as a page to step through and attack:")
         for command in ("show", "audit", "lab"):
-            line = f"  DSH_ACP_HOME={shlex.quote(str(kept))} dsh-acp {command} {session}"
+            line = f"  DSH_ACP_HOME={shlex.quote(str(kept))} {program} {command} {session}"
             console.print(Text(line), soft_wrap=True)
+
+
+def _typed() -> str:
+    """This program as it can be typed here: after `make demo` it is not on the PATH."""
+    if shutil.which(NAME):
+        return NAME
+    path, here = Path(own_command()), Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 async def _demo(

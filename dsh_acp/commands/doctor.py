@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--offline", action="store_true", help="do not ask the model's endpoint")
-    parser.add_argument("--timeout", type=float, default=5, help="seconds for the endpoint")
+    parser.add_argument("--timeout", type=float, default=5, help="seconds for the endpoint (5)")
     parser.add_argument("--model", help="check this model instead of the configured one")
     options = parser.parse_args(argv)
     timeout = None if options.offline else options.timeout
@@ -61,7 +61,9 @@ def examine(model: str | None = None, timeout_s: float | None = 5) -> Iterator[F
         for problem in exc.problems:
             # What was named and is not there says itself what to do.
             fix = "" if "; create it" in problem else "Correct it there, or remove it."
-            yield Finding("configuration", "problem", problem, fix)
+            # A key that is not known stands in nobody's way, beside mistakes either.
+            state: State = "note" if problem.endswith("; it is ignored") else "problem"
+            yield Finding("configuration", state, problem, fix)
         settings = _settings_without_file()
         if settings is None:
             return

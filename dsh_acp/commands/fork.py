@@ -35,7 +35,8 @@ def main(argv: list[str]) -> int:
             sys.stdout.write(jsontext.encode(facts).decode() + "\n")
         else:
             sys.stdout.write(child.header.id + "\n")
-            sys.stderr.write(f"It begins with {kept} events of {parent}. Open it in your editor.\n")
+            events = "1 event" if kept == 1 else f"{kept} events"
+            sys.stderr.write(f"It begins with {events} of {parent}. Open it in your editor.\n")
     finally:
         child.close()
     return 0

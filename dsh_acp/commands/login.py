@@ -22,9 +22,11 @@ def main(argv: list[str]) -> int:
         description="Store a key for a model provider: in the system keyring if there is one "
         "(pip install 'dsh-acp[keyring]'), else in a file that only you can read.",
     )
-    parser.add_argument("provider", nargs="?", help="for example deepseek (default: asked, or it)")
+    parser.add_argument("provider", nargs="?", help="default: asked on a terminal, else deepseek")
     parser.add_argument("--no-check", action="store_true", help="do not ask the provider about it")
-    parser.add_argument("--force", action="store_true", help="store a key that is not taken")
+    parser.add_argument(
+        "--force", action="store_true", help="store a key that the provider refuses"
+    )
     options = parser.parse_args(argv)
     settings = lenient_settings()
     try:

@@ -27,7 +27,8 @@ def main(argv: list[str]) -> int:
         return 0
     paper = Paper()
     if not found:
-        paper.line(f"No sessions under {store.root} yet.")
+        of = f" of {cwd}" if cwd else ""
+        paper.line(f"No sessions{of} under {store.root} yet.")
         return 0
     # A script gets what it can use anywhere; a person wants to see the titles.
     shown = _short([one.id for one in found]) if sys.stdout.isatty() else [one.id for one in found]

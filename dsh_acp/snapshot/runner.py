@@ -341,7 +341,9 @@ class Played:
             return []
         pin = find_pin(self.scenario)
         if pin is None:
-            return [f"no scenario pins the header class {self.scenario.input.header_class}"]
+            name = self.scenario.input.header_class
+            how = 'give one of them "pinsHeader": true and refresh it'
+            return [f"no scenario pins the header class {name}; {how}"]
         pinned = pins.decode(pin.path(SYSTEM).read_bytes(), pin.path(TOOLS).read_bytes())
         return pins.strangers(found, pinned, pin.name)
 

@@ -1,12 +1,14 @@
 import json
 import os
 from pathlib import Path
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from dsh_acp import cli
+from dsh_acp.commands.setup import own_command
 from dsh_acp.llm.fake import FakeLlm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +59,8 @@ def test_the_demo_shows_a_whole_session_and_all_of_it_happened(folder):
     ]
     places = [shown.index(part) for part in parts]
     assert places == sorted(places)
-    assert "dsh-acp setup zed" in shown.partition("What now")[2]
+    # It is not on the PATH here, so it is named by its path.
+    assert f"  {shlex.quote(own_command())} setup zed" in shown.partition("What now")[2]
     assert "✗" not in shown
     assert list(folder.iterdir()) == []
 

@@ -65,6 +65,21 @@ def test_a_model_that_is_not_known_is_a_note(findings, monkeypatch):
     assert found["model"][1]["state"] == "note" and "deepseek-v4-flash" in found["model"][1]["fix"]
 
 
+def test_a_key_that_is_not_known_is_a_note_beside_mistakes_too(findings, tmp_path, monkeypatch):
+    file = tmp_path / "config.toml"
+    file.write_text('modle = "x"\nmax_tokens = "many"\n', encoding="utf-8")
+    monkeypatch.setenv("DSH_ACP_CONFIG", str(file))
+    code, found = findings("--offline")
+    assert code == 1
+    states = {
+        finding["detail"].partition(": ")[2]: finding["state"] for finding in found["configuration"]
+    }
+    assert [(detail.split()[0], state) for detail, state in states.items()] == [
+        ("max_tokens", "problem"),
+        ("modle", "note"),
+    ]
+
+
 def test_looking_makes_no_directory(findings, tmp_path, monkeypatch):
     monkeypatch.setenv("DSH_ACP_HOME", str(tmp_path / "a" / "state"))
     assert findings("--offline")[1]["sessions"][0]["state"] == "ok"

@@ -57,6 +57,8 @@ def test_sessions_lists_what_was_recorded_newest_first(
 def test_sessions_of_an_empty_home_are_none(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sessions.main([]) == 0
     assert told(capsys).startswith("No sessions under ")
+    assert sessions.main(["--cwd", "/work/demo"]) == 0
+    assert told(capsys).startswith("No sessions of /work/demo under ")
     assert sessions.main(["--json"]) == 0
     assert told(capsys) == "[]\n"
 
@@ -326,6 +328,9 @@ def test_fork_starts_a_session_with_the_past_up_to_an_event(
     assert [message.id for message in log.messages()] == ["u1", "a1-1", "r1-1", "a1-2"]
     with pytest.raises(LogError, match="does not exist"):
         fork.main(["5e55", "--at", "9999"])
+
+    assert fork.main(["5e55", "--at", "0"]) == 0
+    assert "It begins with 1 event of " in capsys.readouterr().err
 
 
 def test_fork_of_a_file_from_elsewhere_makes_a_session_here(

@@ -92,7 +92,7 @@ UNKNOWN = [{"kind": "reply", "calls": [{"name": "fly", "arguments": {}}]},
         ),
         (
             lambda f: shutil.rmtree(f.parent / "text-turn"),
-            "no scenario pins the header class default",
+            'no scenario pins the header class default; give one of them "pinsHeader": true',
         ),
     ],
 )
