@@ -143,6 +143,8 @@ async def _demo(
     view.heading("The agent")
     told = await _converse(view, workspace, home, model or f"replay:{script}", scripted)
     view.heading("What really happened")
+    if scripted and any(card["status"] == "failed" for card in view.cards.values()):
+        view.line("·", "dim", "the model is a recording: it goes on as if nothing was refused")
     after = (workspace / "middle.py").read_text(encoding="utf-8")
     shown_is_true = _disk_holds(_last_diffs(view))
     checks = [

@@ -1,3 +1,4 @@
+from contextlib import suppress
 import json
 import os
 from pathlib import Path
@@ -22,23 +23,47 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+DEMO = [sys.executable, "-m", "dsh_acp", "demo"]
+
+
+def environment(folder: Path, **env: str) -> dict[str, str]:
+    return {
+        "HOME": str(folder / "no home"),
+        "PATH": os.defpath,
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(folder),
+        "COLUMNS": "100",
+        **env,
+    }
+
+
 def demo(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "dsh_acp", "demo", *arguments],
+        [*DEMO, *arguments],
         capture_output=True,
         encoding="utf-8",
         stdin=subprocess.DEVNULL,
         cwd=folder,
-        env={
-            "HOME": str(folder / "no home"),
-            "PATH": os.defpath,
-            "PYTHONPATH": str(ROOT),
-            "TMPDIR": str(folder),
-            "COLUMNS": "100",
-            **env,
-        },
+        env=environment(folder, **env),
         timeout=120,
     )
+
+
+def demo_refused(folder: Path) -> tuple[int, str]:
+    """On a terminal where somebody always answers no."""
+    ours, theirs = os.openpty()
+    shown = b""
+    with subprocess.Popen(
+        DEMO, cwd=folder, env=environment(folder), stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        with suppress(OSError):  # how Linux says that nobody holds the other side any more
+            while piece := os.read(ours, 65536):
+                shown += piece
+                if shown.endswith(b"[n]o: "):
+                    os.write(ours, b"n\n")
+    os.close(ours)
+    return process.returncode, shown.decode()
 
 
 def test_the_demo_shows_a_whole_session_and_all_of_it_happened(folder):
@@ -61,8 +86,17 @@ def test_the_demo_shows_a_whole_session_and_all_of_it_happened(folder):
     assert places == sorted(places)
     # It is not on the PATH here, so it is named by its path.
     assert f"  {shlex.quote(own_command())} setup zed" in shown.partition("What now")[2]
-    assert "✗" not in shown
+    assert "✗" not in shown and "recording:" not in shown
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a terminal")
+def test_a_recording_that_claims_what_was_refused_is_found_out_and_explained(folder):
+    code, shown = demo_refused(folder)
+    assert code == 1
+    _, _, found = shown.partition("What really happened")
+    assert "the model is a recording: it goes on as if nothing was refused" in found
+    assert "a change waited for approval (0 granted)" in found
 
 
 def test_the_checks_come_as_json_and_the_folder_stays_when_asked(folder):
