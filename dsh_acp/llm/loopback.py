@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 import zlib
 
 import anyio
+from anyio import lowlevel
 import h11
 
 from dsh_acp.errors import LlmError
@@ -125,6 +126,8 @@ class _Connection(asyncio.Protocol):
         Raises:
             TimeoutError, OSError, h11.RemoteProtocolError: the connection is of no more use.
         """
+        # A wait that has its answer at once is never seen waiting, and so never cancelled.
+        await lowlevel.checkpoint_if_cancelled()
         if not self._came and not self._is_over:
             await self._woken(timeout_s)
         if self._came:

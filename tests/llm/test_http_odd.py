@@ -4,6 +4,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 import gzip
 import socket
+import subprocess
+import sys
 import threading
 from typing import Any
 import zlib
@@ -167,6 +169,68 @@ async def test_a_request_that_is_never_read_can_be_cancelled() -> None:
             assert await anyio.to_thread.run_sync(begun.wait, 5)
             group.cancel_scope.cancel()
         gone.set()
+        await p.aclose()
+
+
+# ---------------------------------------------------------------- streams without end
+
+FLOOD = """
+import signal, socket, sys
+signal.alarm(20)
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    print(listener.getsockname()[1], flush=True)
+    connection, _ = listener.accept()
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n" + sys.argv[1].encode())
+    try:
+        while True:
+            connection.sendall(b": on and on\\n\\n" * 5000)
+    except OSError:
+        pass
+"""
+"""Sends what its argument says, and then nothing that counts, as fast as it can, for 20 seconds."""
+
+
+@contextmanager
+def flood(first: str) -> Generator[tuple[str, subprocess.Popen[str]]]:
+    words = [sys.executable, "-c", FLOOD, first]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1", process
+        finally:
+            process.kill()
+
+
+async def was_left(process: subprocess.Popen[str]) -> bool:
+    """Whether the flood ended because its connection was closed."""
+    return await anyio.to_thread.run_sync(process.wait) == 0
+
+
+async def test_a_server_that_never_stops_sending_can_be_cancelled() -> None:
+    started = 'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+    with flood(started) as (url, server):
+        p = provider(url)
+        asked = hello(p)
+        begun = anyio.Event()
+
+        async def listen() -> None:
+            async for _ in p.stream(asked, p.body(asked)):
+                begun.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(listen)
+            await begun.wait()
+            group.cancel_scope.cancel()
+        assert await was_left(server)
+        await p.aclose()
+
+
+async def test_a_server_that_sends_on_after_its_answer_is_left() -> None:
+    with flood(SSE.decode()) as (url, server):
+        p = provider(url)
+        assert text(await collect(p, hello(p))) == "a"
+        assert await was_left(server)
         await p.aclose()
 
 
