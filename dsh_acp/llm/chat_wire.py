@@ -17,6 +17,8 @@ DONE: Final = "[DONE]"
 NOTHING: Final = Raw(b"null")
 """A field that is not there, or `null`. Kept raw, because msgspec takes no `Raw | None`."""
 
+_NO_COMPLAINT: Final = frozenset((b"null", b"{}", b"[]", b'""', b"false", b"0"))
+
 _LOADS: Final = json.JSONDecoder(strict=False)
 
 
@@ -72,7 +74,7 @@ class WirePiece(Struct):
     @property
     def complains(self) -> bool:
         """Whether this is an error and not a piece of an answer."""
-        if self.error != NOTHING and bytes(self.error) not in (b"{}", b'""', b"false"):
+        if bytes(self.error) not in _NO_COMPLAINT:
             return True
         return bool(self.error_message or self.error_type) or "error" in (self.object, self.type)
 

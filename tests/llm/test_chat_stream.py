@@ -401,6 +401,7 @@ DSML = (
     '<｜DSML｜parameter name="path" string="true">a.txt</｜DSML｜parameter>\n'
     "</｜DSML｜invoke>\n</｜DSML｜tool_calls>"
 )
+NO_COMPLAINTS: tuple[Any, ...] = (None, {}, "", False, [], 0)
 
 ANSWERS: dict[str, tuple[bytes, list[KnownBlock], str, str]] = {
     "LLM-10 done without a finish reason": (
@@ -416,6 +417,16 @@ ANSWERS: dict[str, tuple[bytes, list[KnownBlock], str, str]] = {
     "LLM-10 a finish reason without done": (
         sse(delta(content="done"), finish()),
         [Text("done")],
+        "stop",
+        "",
+    ),
+    "LLM-12 errors that say there is none": (
+        sse(
+            *({**delta(content="."), "error": none} for none in NO_COMPLAINTS),
+            finish(),
+            DONE,
+        ),
+        [Text("......")],
         "stop",
         "",
     ),
