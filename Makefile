@@ -24,13 +24,16 @@ ATHERIS_RUNS ?= 50000
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
-.PHONY: demo test check bench bench-audit e2e-local test-clients test-crash test-orphans test-chaos fuzz mutants pictures lock clean
+.PHONY: demo test test-long check bench bench-audit e2e-local test-clients test-crash test-orphans test-chaos fuzz mutants pictures lock clean
 
 demo: $(STAMP)
 	@$(BIN)/python -m dsh_acp demo $(ARGS)
 
 test: $(STAMP)
-	$(PYTEST) --ignore=tests/clients $(TEST_ARGS) $(ARGS)
+	$(PYTEST) -m "not long" --ignore=tests/clients --ignore=tests/clients_v2 $(TEST_ARGS) $(ARGS)
+
+test-long: $(STAMP)
+	$(PYTEST) -m long --ignore=tests/clients --ignore=tests/clients_v2 $(TEST_ARGS) $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -49,7 +52,7 @@ e2e-local: $(LOCAL_STAMP)
 	-$(BIN)/python -m dsh_acp demo --model local  # so small a model seldom fixes the bug
 
 test-clients: $(STAMP)
-	$(PYTEST) tests/clients $(ARGS)
+	$(PYTEST) tests/clients tests/clients_v2 $(ARGS)
 
 pictures: $(STAMP)
 	PYTHONPATH=tests/clients $(BIN)/python docs/pictures.py

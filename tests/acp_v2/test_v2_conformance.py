@@ -64,6 +64,7 @@ def judged(shared: Path, home: Path, *options: str) -> dict[str, Any]:
     return json.loads(report.read_bytes())
 
 
+@pytest.mark.long
 def test_the_kit_finds_version_2_conformant_and_every_row_of_it_passes(
     shared: Path, tmp_path: Path
 ) -> None:

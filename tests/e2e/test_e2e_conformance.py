@@ -37,6 +37,7 @@ def judged(shared: Path, tmp_path: Path, fake: FakeLlm, *options: str) -> dict[s
 TIERS = ("MANDATORY", "CAPABILITY", "ADVISORY")
 
 
+@pytest.mark.long
 def test_the_kit_finds_the_agent_conformant_and_has_no_other_objection(
     shared: Path, tmp_path: Path
 ) -> None:

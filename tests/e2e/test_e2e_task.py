@@ -139,6 +139,7 @@ def assert_proved(agent: Agent, fake: FakeLlm, session: str) -> None:
     assert len(report["requests"]) == len(bodies(fake))
 
 
+@pytest.mark.long
 @pytest.mark.server
 def test_a_task_on_a_real_project_is_done_as_scripted_and_proved(
     start: Start, fake: FakeLlm, tmp_path: Path, sample: Path

@@ -183,6 +183,7 @@ async def test_recordings_of_the_other_harness_hold_without_a_process(shared: Pa
         assert [words(result) for result in results if not result.ok] == []
 
 
+@pytest.mark.long
 async def test_recordings_of_the_other_harness_are_played_by_ours(shared: Path):
     """Those that are not are told with what they need."""
     scenarios = discover(shared / "dsh-sessions")

@@ -115,6 +115,7 @@ async def test_a_talk_of_the_official_sdks_client_and_echo_agent_is_replayed(tmp
     assert (difference.expected, difference.got) == ('"hello"', '"HELLO"')
 
 
+@pytest.mark.long
 async def test_a_later_version_that_only_differs_later_is_red_there(tmp_path: Path):
     pytest.importorskip("acp")
     agent, out, cwd = tmp_path / "echo_agent.py", tmp_path / "taped", tmp_path / "somewhere"

@@ -31,6 +31,7 @@ def run(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.long
 def test_scenarios_are_refreshed_then_green_then_red_when_the_agent_changes(folder: Path):
     assert "3 passed" in run(folder, "--acp-refresh").stdout
     parallel = run(folder, "-p", "xdist", "-n", "2")
