@@ -149,8 +149,9 @@ def test_a_bug_ends_a_call_or_a_turn_and_never_the_session(
     error = agent.prompt(session, "explode")["error"]
     assert error["code"] == -32603 and error["message"] and "KeyError(" not in error["message"]
     assert "Traceback" not in json.dumps(agent.frames)
-    assert b"RuntimeError" in agent.stderr and b"KeyError" in agent.stderr
     assert agent.prompt(session, "again")["result"] == DONE
+    assert agent.close() == 0
+    assert b"RuntimeError" in agent.stderr and b"KeyError" in agent.stderr
 
 
 def test_errors_are_sentences_with_their_cause(start: Start, fake: FakeLlm, tmp_path: Path) -> None:

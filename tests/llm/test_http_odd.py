@@ -194,7 +194,7 @@ with socket.create_server(("127.0.0.1", 0)) as listener:
 @contextmanager
 def flood(first: str) -> Generator[tuple[str, subprocess.Popen[str]]]:
     words = [sys.executable, "-c", FLOOD, first]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, encoding="utf-8") as process:
         try:
             assert process.stdout is not None
             yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1", process
