@@ -251,11 +251,8 @@ def concurrent(lab: Lab) -> list[Row]:
 
     found = alternate(2, sample)
     p99 = {kind: statistics.quantiles(values, n=100)[98] for kind, values in found.items()}
-    what, real, floor = "20 × 50 chunks/s, p99", p99["real"], p99["floor"]
-    # Where twenty pieces come at the same moment, the last waits for the machine. The two
-    # milliseconds and a half are 3.6 times what the floor took where they were set.
-    met = real <= max(2.5, 3.6 * floor)
-    return [Row("concurrent", what, "ms", real, floor, "≤ 2.5 ms or 3.6 × floor", met)]
+    what = "20 × 50 chunks/s, p99"
+    return [at_most("concurrent", what, p99["real"], p99["floor"], 2.5)]
 
 
 ROWS: dict[str, Callable[[Lab], list[Row]]] = {
