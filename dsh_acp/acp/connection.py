@@ -26,9 +26,11 @@ _SIGNALS: Final = tuple(
 
 
 class _Loop(Protocol):
-    """What this needs of the event loop itself: the cheapest way in from another thread."""
+    """What this needs of the event loop itself: the cheapest ways in."""
 
     def call_soon_threadsafe(self, do: Callable[..., object], *args: object) -> object: ...
+    def add_reader(self, fd: int, do: Callable[[], object]) -> None: ...
+    def remove_reader(self, fd: int) -> bool: ...
 
 
 def run(
@@ -70,6 +72,14 @@ async def _serve(
         room.acquire()
         from_other_thread(take, batch)
 
+    def read() -> None:
+        batch = lines.read_once()
+        if batch:
+            bridge.peer.feed(batch)
+        if lines.ended:
+            loop.remove_reader(lines.fd)
+            over.set()
+
     output.relieved = lambda: from_other_thread(relief.come)
     bridge = Bridge(host, output.write, relief.wait, client)
     async with anyio.create_task_group() as tasks:
@@ -80,6 +90,7 @@ async def _serve(
         lines.start(
             deliver,
             lambda: from_other_thread(over.set),
+            lambda: from_other_thread(loop.add_reader, lines.fd, read),
         )
         tasks.start_soon(host.warm)
         await over.wait()

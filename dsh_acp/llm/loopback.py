@@ -1,4 +1,4 @@
-"""HTTP to a server on this machine: its socket, and h11 to speak over it.
+"""HTTP to a server on this machine, over a socket of ours.
 
 A local model streams far faster than any network, so what the general way costs for each request
 and each piece (a pool and its locks, a transport, a paused and resumed reader) is most of what
@@ -8,6 +8,7 @@ they cost at all; and a process whose model is near need not load a client for t
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+import re
 import select
 import sys
 import time
@@ -17,20 +18,21 @@ import zlib
 
 import anyio
 from anyio import lowlevel
-import h11
 
 from dsh_acp.errors import LlmError
 from dsh_acp.llm import http
 from dsh_acp.llm.http import Answer, Http
 from dsh_acp.llm.inflate import inflate
 from dsh_acp.llm.place import Place
+from dsh_acp.llm.response import Malformed, Response
 
 GET_LIMIT: Final = 16 * 1024 * 1024
-_HEAD_LIMIT: Final = 256 * 1024
 _AHEAD: Final = 1024 * 1024
 """How much may have come and not been taken before the socket is left alone."""
 
 _SAFE: Final = "/%:@!$&'()*+,;=~-._?"
+_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
+_VALUE: Final = re.compile(rb"[^\0\r\n]*").fullmatch
 
 
 class _Unaddressed(Exception):
@@ -54,14 +56,13 @@ class _Target:
 
 
 class _Connection(asyncio.Protocol):
-    """One socket and the state of HTTP on it.
+    """One socket and what came over it.
 
     Why the event loop's own protocols and timers: what arrives is taken without registering and
     waiting anew for each piece, which is most of what a piece costs.
     """
 
     def __init__(self) -> None:
-        self.http: Final = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_LIMIT)
         self.idle_since = 0.0
         self._transport: asyncio.Transport | None = None
         self._came: list[bytes] = []
@@ -120,11 +121,11 @@ class _Connection(asyncio.Protocol):
         if self._lost is not None and not self._came:
             raise self._lost
 
-    async def receive(self, timeout_s: float) -> None:
-        """Give h11 what came, or the end; waits until there is either.
+    async def receive(self, response: Response, timeout_s: float) -> None:
+        """Give `response` what came, or the end; waits until there is either.
 
         Raises:
-            TimeoutError, OSError, h11.RemoteProtocolError: the connection is of no more use.
+            TimeoutError, OSError: the connection is of no more use.
         """
         # A wait that has its answer at once is never seen waiting, and so never cancelled.
         await lowlevel.checkpoint_if_cancelled()
@@ -135,11 +136,11 @@ class _Connection(asyncio.Protocol):
             if self._size > _AHEAD and self._transport is not None:
                 self._transport.resume_reading()
             self._size = 0
-            self.http.receive_data(data)
+            response.feed(data)
         elif self._lost is not None:
             raise self._lost
         else:
-            self.http.receive_data(b"")
+            response.end()
 
     async def _woken(self, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -154,7 +155,7 @@ class _Connection(asyncio.Protocol):
     def is_alive(self) -> bool:
         """Whether it can serve another request: all is sent, and nothing came unasked."""
         transport = self._transport
-        if transport is None or self._is_over or self._came or self.http.trailing_data[0]:
+        if transport is None or self._is_over or self._came:
             return False
         # The event loop may not have looked since the server closed it.
         return not transport.get_write_buffer_size() and not _is_readable(transport)
@@ -180,50 +181,44 @@ def _expire(waiter: "asyncio.Future[None]") -> None:
 
 class _Answer(Answer):
     def __init__(
-        self, connection: _Connection, head: h11.Response, place: Place, idle_s: float
+        self, connection: _Connection, response: Response, place: Place, idle_s: float
     ) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        super().__init__(head.status_code, headers)
+        super().__init__(response.status, response.headers)
         self._connection = connection
+        self._response = response
         self._place = place
         self._idle_s = idle_s
-        encoding = headers.get("content-encoding")
+        encoding = response.headers.get("content-encoding")
         self._unpack = inflate(encoding) if encoding else None
-        self.is_over = False
+        self._is_told = False
 
     async def next(self) -> bytes | None:
+        response = self._response
         try:
-            while not self.is_over:
-                piece = self._buffered()
-                if piece:
-                    return piece
-                if not self.is_over:
-                    await self._connection.receive(self._idle_s)
+            while not self._is_told:
+                data = response.take()
+                self._is_told = response.is_over
+                if self._unpack is not None:
+                    data = self._unpack.feed(data)
+                    if self._is_told:
+                        data += self._unpack.end()
+                if data:
+                    return data
+                if not self._is_told:
+                    response.check()
+                    await self._connection.receive(response, self._idle_s)
         except TimeoutError as exc:
             raise http.silent(self._place) from exc
         except zlib.error as exc:
             raise http.undecodable(self._place, str(exc)) from exc
-        except (OSError, h11.RemoteProtocolError) as exc:
+        except (OSError, Malformed) as exc:
             raise http.broken(self._place, str(exc) or type(exc).__name__) from exc
         return None
 
-    def _buffered(self) -> bytes:
-        """All that has come of the body and was not taken yet, in one piece."""
-        pieces: list[bytes] = []
-        while True:
-            event = self._connection.http.next_event()
-            if isinstance(event, h11.Data):
-                pieces.append(bytes(event.data))
-            elif isinstance(event, h11.EndOfMessage):
-                self.is_over = True
-                break
-            else:
-                break
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        if self._unpack is None:
-            return data
-        unpacked = self._unpack.feed(data)
-        return unpacked + self._unpack.end() if self.is_over else unpacked
+    @property
+    def keeps_connection(self) -> bool:
+        """Whether the connection may serve another request."""
+        return self._is_told and self._response.keeps_connection
 
 
 class Loopback(Http):
@@ -255,7 +250,7 @@ class Loopback(Http):
             answer = await self._exchange(connection, b"POST", target, headers, body, place)
             yield answer
         finally:
-            self._release(connection, is_over=answer is not None and answer.is_over)
+            self._release(connection, answer)
 
     async def _exchange(
         self,
@@ -267,25 +262,22 @@ class Loopback(Http):
         place: Place,
     ) -> _Answer:
         """Send a request and read the head of its answer."""
+        response = Response()
         try:
-            await connection.send(_request(connection, method, target, headers, body), self._idle_s)
+            await connection.send(_request(method, target, headers, body), self._idle_s)
         except TimeoutError as exc:
             raise http.unsent(place) from exc
-        except (OSError, UnicodeError, h11.LocalProtocolError) as exc:
+        except (OSError, ValueError) as exc:
             raise http.broken(place, str(exc) or type(exc).__name__) from exc
         try:
-            while True:
-                event = connection.http.next_event()
-                if isinstance(event, h11.Response):
-                    return _Answer(connection, event, place, self._idle_s)
-                if event is h11.NEED_DATA:
-                    await connection.receive(self._idle_s)
-                elif not isinstance(event, h11.InformationalResponse):
-                    raise http.broken(place, "the server closed it without an answer")
+            while not response.status:
+                response.check()
+                await connection.receive(response, self._idle_s)
         except TimeoutError as exc:
             raise http.silent(place) from exc
-        except (OSError, h11.RemoteProtocolError) as exc:
+        except (OSError, Malformed) as exc:
             raise http.broken(place, str(exc) or type(exc).__name__) from exc
+        return _Answer(connection, response, place, self._idle_s)
 
     async def get(self, url: str, headers: Mapping[str, str], timeout_s: float) -> bytes | None:
         nowhere = Place("")
@@ -302,7 +294,7 @@ class Loopback(Http):
             return None
         finally:
             if connection is not None:
-                self._release(connection, is_over=answer is not None and answer.is_over)
+                self._release(connection, answer)
         return body if status == 200 else None
 
     async def aclose(self) -> None:
@@ -320,33 +312,30 @@ class Loopback(Http):
         with anyio.fail_after(self._connect_s):
             return await _connect(target)
 
-    def _release(self, connection: _Connection, *, is_over: bool) -> None:
+    def _release(self, connection: _Connection, answer: _Answer | None) -> None:
         """Keep a connection whose last answer was read to its end; close any other."""
-        http_state = connection.http
-        if is_over and http_state.our_state is h11.DONE and http_state.their_state is h11.DONE:
-            http_state.start_next_cycle()
+        if answer is not None and answer.keeps_connection:
             connection.idle_since = time.monotonic()
             self._kept.append(connection)
         else:
             connection.close()
 
 
-def _request(
-    connection: _Connection,
-    method: bytes,
-    target: _Target,
-    headers: Mapping[str, str],
-    body: bytes,
-) -> bytes:
+def _request(method: bytes, target: _Target, headers: Mapping[str, str], body: bytes) -> bytes:
+    """The bytes of a request.
+
+    Raises:
+        ValueError: a header cannot be sent.
+    """
     given = {b"host": target.authority, **http.complete(headers)}
-    lines = list(given.items())
+    lines = [b"%s %s HTTP/1.1\r\n" % (method, target.path)]
+    for name, value in given.items():
+        if not _NAME(name) or not _VALUE(value):
+            raise ValueError(f"the header {name!r} cannot be sent")
+        lines.append(b"%s: %s\r\n" % (name, value))
     if body:
-        lines.append((b"content-length", b"%d" % len(body)))
-    protocol = connection.http
-    head = protocol.send(h11.Request(method=method, target=target.path, headers=lines))
-    rest = protocol.send(h11.Data(data=body)) if body else b""
-    protocol.send(h11.EndOfMessage())
-    return (head or b"") + (rest or b"")
+        lines.append(b"content-length: %d\r\n" % len(body))
+    return b"".join([*lines, b"\r\n", body])
 
 
 async def _connect(target: _Target) -> _Connection:

@@ -9,7 +9,6 @@ recognised by identity. Only what is new is compared by its text.
 
 from collections.abc import Callable, Iterable, Iterator
 import hashlib
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -314,7 +313,7 @@ class _Audit:
             self._generation, self._agreed = ledger.generation, 0
             self._derivation = hashlib.sha256()
         difference = self._live_difference(header) if with_live else None
-        for message in islice(ledger.derived, self._agreed, None):
+        for message in ledger.derived[self._agreed :]:
             self._derivation.update(message.json)
         self._agreed = len(ledger.derived)
         mark = self._derivation.copy()
@@ -372,7 +371,7 @@ class _Audit:
         return hashlib.sha256(self._body_of(request)).hexdigest() == attempt.digest
 
     def report(self, torn: int, migrated: bool) -> AuditReport:
-        for message in islice(self._ledger.derived, self._agreed, None):
+        for message in self._ledger.derived[self._agreed :]:
             self._derivation.update(message.json)
         self._whole.update(self._derivation.digest())
         found = sorted([*self._problems, *self._doubts], key=lambda problem: problem.seq)

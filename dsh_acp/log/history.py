@@ -6,7 +6,6 @@ before any of them changes.
 
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
-from itertools import islice
 from typing import Final, cast
 
 import msgspec
@@ -61,7 +60,10 @@ class History:
         if isinstance(first, ChunkRow) and first.seq0 < start_seq:
             yield first.part(start_seq - first.seq0, len(first.texts))
             k += 1
-        yield from islice(self._entries, k, None)
+        # Slices, because an iterator over the list would first pass all that came before.
+        while fresh := self._entries[k:]:
+            yield from fresh
+            k += len(fresh)
 
     def events(self, start: int = 0) -> Iterator[Event]:
         """Every event from seq `start` on, rows expanded."""
@@ -98,7 +100,7 @@ class History:
             self._messages = None
         nodes = surface.nodes
         if self._projected < len(nodes):
-            for seq in islice(nodes, self._projected, None):
+            for seq in nodes[self._projected :]:
                 message = derive_event_message(self.event(seq))
                 if message is not None:
                     self._derived.append(message)

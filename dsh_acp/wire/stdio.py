@@ -1,9 +1,12 @@
 """Lines through file descriptors: stdin and stdout, claimed for the protocol alone.
 
-Reading blocks in a daemon thread, because a read on stdin can neither be cancelled nor, for a
-regular file, be polled; the process ends without waiting for it. Writing is tried at once on the
-loop's thread, and only what the other end does not take now goes to a second daemon thread, so
-that a slow reader never stops the loop and the common write costs one system call.
+Reading blocks in a daemon thread until there is an event loop that can wait for the descriptor
+itself: a line that comes through a thread comes a tenth of a millisecond later. What cannot be
+polled, like a regular file, stays with the thread; the process ends without waiting for it.
+
+Writing is tried at once on the loop's thread, and only what the other end does not take now goes
+to a second daemon thread, so that a slow reader never stops the loop and the common write costs
+one system call.
 
 This module imports no event loop: the first frame is answered before one is needed.
 """
@@ -117,27 +120,34 @@ class LineSplitter:
 
 
 class Input:
-    """The lines of a descriptor: first synchronously, then from a daemon thread."""
+    """The lines of a descriptor: first synchronously, then from a daemon thread or a loop."""
 
     def __init__(self, fd: int, limit: int = MAX_LINE) -> None:
-        self._fd: Final = fd
+        self.fd: Final = fd
         self._splitter: Final = LineSplitter(limit)
         self._started: Final = threading.Event()
         self._deliver: Callable[[list[bytes | Overlong]], None] = lambda _: None
         self._over: Callable[[], None] = lambda: None
+        self._take_over: Callable[[], None] | None = None
+        self._pollable: Final = _is_pollable(fd)
+        self._roused, self._rouse = os.pipe() if self._pollable else (-1, -1)
         self.ended = False
 
     def read(self) -> list[bytes | Overlong]:
         """The next lines, waiting for at least one; `[]` once the stream has ended."""
         while not self.ended:
-            lines = self._next()
+            self._wait()
+            lines = self.read_once()
             if lines:
                 return lines
         return []
 
-    def _next(self) -> list[bytes | Overlong]:
+    def read_once(self) -> list[bytes | Overlong]:
+        """What one read brings; it blocks unless the descriptor is ready. Sets `ended`."""
         try:
-            data = os.read(self._fd, _READ)
+            data = os.read(self.fd, _READ)
+        except BlockingIOError:  # somebody else made it non-blocking, or took what was there
+            return []
         except OSError:  # a vanished terminal or socket is an end like any other
             data = b""
         if data:
@@ -154,26 +164,55 @@ class Input:
         threading.Thread(target=self._listen, args=(unwanted,), name="stdin", daemon=True).start()
 
     def start(
-        self, deliver: Callable[[list[bytes | Overlong]], None], ended: Callable[[], None]
+        self,
+        deliver: Callable[[list[bytes | Overlong]], None],
+        ended: Callable[[], None],
+        take_over: Callable[[], None] | None = None,
     ) -> None:
-        """Hand over what arrives; both callables are called in the reading thread.
+        """Hand over what arrives; every callable is called in the reading thread.
 
         `deliver` may block, which stops reading: that is the backpressure. Any exception from it
-        ends the thread.
+        ends the thread. With `take_over`, where `fd` can be polled, the thread delivers what it
+        has, calls that and ends: from then on the caller waits for `fd` and calls `read_once`.
         """
         self._deliver, self._over = deliver, ended
+        if take_over is not None and self._pollable:
+            self._take_over = take_over
+            os.write(self._rouse, b"\n")
         self._started.set()
 
     def _listen(self, unwanted: Callable[[], None]) -> None:
         while not self.ended:
-            lines = self._next()
+            if self._wait():
+                break
+            lines = self.read_once()
             if lines:
                 self._started.wait()
                 self._deliver(lines)
         if not self._started.is_set():
             unwanted()
         self._started.wait()
-        self._over()
+        if self.ended or self._take_over is None:
+            self._over()
+        else:
+            self._take_over()
+
+    def _wait(self) -> bool:
+        """Wait until there is something to read; whether it no longer is the thread's to read."""
+        if not self._pollable:
+            return False
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        poll.register(self._roused, select.POLLIN)
+        return any(fd == self._roused for fd, _ in poll.poll())
+
+
+def _is_pollable(fd: int) -> bool:
+    """Whether an event loop can wait for `fd`, and a read that follows does not block."""
+    if sys.platform == "win32":
+        return False
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 # ---------------------------------------------------------------- writing

@@ -21,6 +21,7 @@ from dsh_acp.llm.assemble import Assembler
 from dsh_acp.llm.chat_stream import ChatStream
 from dsh_acp.llm.content_filter import ContentFilter
 from dsh_acp.llm.place import Place
+from dsh_acp.llm.response import Malformed, Response
 from dsh_acp.llm.sse import BodyReader, SseDecoder
 from dsh_acp.log.audit import audit_log, requests
 from dsh_acp.log.load import load
@@ -132,6 +133,23 @@ def events(data: bytes) -> None:
     for piece in pieces(data):
         reader.feed(piece)
     assert reader.kind == "events" or reader.whole == data
+
+
+def response(data: bytes) -> None:
+    outcomes: list[object] = []
+    for cut in ([data], pieces(data)):
+        found = Response()
+        for piece in cut:
+            found.feed(piece)
+        kept = found.keeps_connection
+        found.end()
+        body = found.take()
+        try:
+            found.check()
+        except Malformed:
+            kept = None
+        outcomes.append((found.status, found.headers, body, found.is_over, kept))
+    assert outcomes[0] == outcomes[1]
 
 
 def leaked_markup(data: bytes) -> None:
@@ -314,6 +332,15 @@ TARGETS: dict[str, Target] = {
         anthropic, (b'event: message_stop\ndata: {"type":"message_stop"}\n\n',), _ANTHROPIC
     ),
     "events": Target(events, (b"event: a\ndata: b\r\n\r\n: c\n\n",), (b"\r", b"\n", b"data:")),
+    "response": Target(
+        response,
+        (
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;x\r\na\r\n0\r\nt: 1\r\n\r\n",
+            b"HTTP/1.0 200 OK\nx: a\n b\n\nbody",
+        ),
+        (b"HTTP/1.1 200 OK\r\n", b"\r\n", b"\n", b"connection: close\r\n", b"204", b"101"),
+    ),
     "markup": Target(leaked_markup, (b"a <think>b</think> c",), _TAGS),
     "log": Target(session_log, (b"".join(LINES),), (*LINES[:60], *_JSON)),
     "file": Target(
