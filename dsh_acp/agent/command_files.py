@@ -5,6 +5,7 @@ A frontmatter may give `description` and `argument-hint`. `$ARGUMENTS` stands fo
 the name, `$1` to `$9` for its words; a template without either gets the arguments at its end.
 """
 
+import os
 from pathlib import Path
 import re
 from typing import Final
@@ -61,23 +62,29 @@ def load(cwd: str) -> dict[str, CommandFile]:
     """
     found: dict[str, CommandFile] = {}
     for folder in FOLDERS:
-        try:
-            files = sorted(Path(cwd, folder).glob("*.md"))
-        except OSError:
-            continue
-        for path in files:
-            name = path.stem.lower()
+        for file in _markdown(f"{cwd}/{folder}"):
+            name = Path(file).stem.lower()
             if name in found or not _NAME.fullmatch(name):
                 continue
             try:
-                if not instructions.is_inside(cwd, f"{folder}/{path.name}"):
+                if not instructions.is_inside(cwd, f"{folder}/{file}"):
                     continue
-                text = disk.beginning(path, _MAX_BYTES)[:_MAX_BYTES].decode("utf-8", "replace")
+                data = disk.beginning(Path(cwd, folder, file), _MAX_BYTES)
             except OSError:
                 continue
+            text = data[:_MAX_BYTES].decode("utf-8", "replace")
             if command := parse(name, text):
                 found[name] = command
     return found
+
+
+def _markdown(folder: str) -> list[str]:
+    # Most projects have no such folder, and it is looked for with each prompt.
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.name.endswith(".md"))
+    except OSError:
+        return []
 
 
 def parse(name: str, text: str) -> CommandFile | None:

@@ -179,10 +179,27 @@ class Delegation:
 
     async def see_through(self, child: Child, asker: "ParentAsker", call_id: str) -> None:
         """Follow a subagent until it is idle; cancellation stops it."""
+        follower = child.log.follow(child.log.seq)
+
+        def catch_up() -> None:
+            for entry in follower.take():
+                try:
+                    self._show(entry, asker, call_id)
+                except Exception:  # noqa: BLE001 - a display fault must not end the subagent
+                    _log.exception("progress of a subagent cannot be shown")
+
+        async def watch() -> None:
+            while not follower.closed:
+                catch_up()
+                await follower.wait()
+
+        # A question comes after what the subagent did before it.
+        asker.catch_up = catch_up
         try:
             async with anyio.create_task_group() as watching:
-                watching.start_soon(self._watch, child, asker, call_id)
+                watching.start_soon(watch)
                 await child.when_idle()
+                catch_up()
                 watching.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
@@ -191,18 +208,8 @@ class Delegation:
         finally:
             asker.close()
 
-    async def _watch(self, child: Child, asker: "ParentAsker", call_id: str) -> None:
-        """Show what the subagent does in the card of the call."""
-        follower = child.log.follow(child.log.seq)
-        while not follower.closed:
-            for entry in follower.take():
-                try:
-                    self._show(entry, asker, call_id)
-                except Exception:  # noqa: BLE001 - a display fault must not end the subagent
-                    _log.exception("progress of a subagent cannot be shown")
-            await follower.wait()
-
     def _show(self, entry: Entry, asker: "ParentAsker", call_id: str) -> None:
+        """Show what the subagent does in the card of the call."""
         if not isinstance(entry, Event):
             return
         match entry.payload:
@@ -279,9 +286,12 @@ class ParentAsker:
         self._prefix = call_id + _SEPARATOR
         self._used: set[str] = set()
         self._shown: dict[str, str] = {}
+        self.catch_up: Callable[[], None] = lambda: None
+        """Shows everything that the subagent did so far."""
 
     async def permission(self, question: PermissionQuestion) -> Decision:
         """As `Asker.permission`; an answer for good holds for the parent too."""
+        self.catch_up()
         id = self._prefix + question.call_id
         while id in self._used:
             id += "+"

@@ -216,6 +216,10 @@ class Loop:
             for message in messages:
                 event = self._log.append(UserMessage(message))
                 self._parts.titles.entitle(self._parts.folds, self._log, event, message)
+            if self._log.header_in_this_life:
+                # Nothing else is owed to the log as a rule: the disk works while the request is
+                # built and proved.
+                self._log.begin_sync()
             calls = await self._ask(turn, step, assembly, activity)
             if isinstance(calls, TurnEndReason):
                 return calls

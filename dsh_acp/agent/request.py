@@ -129,9 +129,11 @@ class Requests:
             self._log.append(context)
 
     async def release(self, prepared: Prepared, turn: int, step: int, attempt: int) -> Body:
-        """Prove `prepared`, record the digest of its body, and wait until all is on disk.
+        """Prove `prepared`, record the digest of its body, and wait until what it tells is on disk.
 
-        The body is what may be sent; it comes back only when everything it tells is durable.
+        The body is what may be sent; it comes back only when everything in it is durable. The
+        digest is with the operating system by then and follows to the disk: it says what left,
+        and nobody was told it.
 
         Raises:
             InvariantError: the request is not what the log explains.
@@ -141,12 +143,13 @@ class Requests:
         self.prove(prepared.request)
         body = prepared.provider.body(prepared.request)
         config = prepared.request.config
+        told = self._log.handed_over
         self._log.append(
             RequestDigest(
                 turn, step, attempt, body.sha256, len(body.data), config.provider, config.model
             )
         )
-        await self._log.sync()
+        await self._log.sync(told)
         return body
 
     def prove(self, request: Request) -> None:

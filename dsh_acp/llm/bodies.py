@@ -104,9 +104,9 @@ class Bodies(Generic[K]):
         size = len(kept.messages)
         if len(messages) < size:
             return None
-        for ours, theirs in zip(kept.messages, messages, strict=False):
-            if ours is not theirs and ours != theirs:
-                return None
+        # Comparing lists looks at identity first, so what was there before costs a pointer.
+        if kept.messages != list(messages[:size]):
+            return None
         added = messages[size:]
         for message in added:
             kept.budget.add(message)

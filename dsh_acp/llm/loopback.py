@@ -8,6 +8,7 @@ they cost at all; and a process whose model is near need not load a client for t
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 import re
 import select
 import sys
@@ -53,6 +54,9 @@ class _Target:
         self.path = quote(f"{path}?{parts.query}" if parts.query else path, safe=_SAFE).encode()
         name = f"[{self.host}]" if ":" in self.host else self.host
         self.authority = (name if self.port == 80 else f"{name}:{self.port}").encode()
+
+
+_target: Final = lru_cache(8)(_Target)
 
 
 class _Connection(asyncio.Protocol):
@@ -237,7 +241,7 @@ class Loopback(Http):
         self, url: str, headers: Mapping[str, str], body: bytes, place: Place
     ) -> AsyncGenerator[Answer]:
         try:
-            target = _Target(url)
+            target = _target(url)
             connection = await self._connected(target)
         except _Unaddressed as exc:
             raise http.unaddressed(place, str(exc)) from exc
@@ -285,7 +289,7 @@ class Loopback(Http):
         answer: _Answer | None = None
         try:
             with anyio.fail_after(timeout_s):
-                target = _Target(url)
+                target = _target(url)
                 connection = await self._connected(target)
                 answer = await self._exchange(connection, b"GET", target, headers, b"", nowhere)
                 status, body = answer.status, await answer.read(GET_LIMIT)

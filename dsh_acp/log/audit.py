@@ -52,7 +52,7 @@ def header_difference(a: EpochHeader, b: EpochHeader) -> str | None:
             return shown
     if (a.system or "") != (b.system or ""):
         return "system"
-    if _tools(a) != _tools(b):
+    if a.tools != b.tools and _tools(a) != _tools(b):
         return "tools"
     return None
 

@@ -1,8 +1,8 @@
 """Threads that wait for the disk.
 
 Why not the general worker threads: waiting for the disk is a third of what a prompt costs before
-its request leaves. Here the caller sees to it that the wait has begun before it does anything else
-with the interpreter, so that the two overlap.
+its request leaves. A wait can be begun here while there is other work to do; and whoever has none
+sees to it that the wait has begun before anything else gets the interpreter.
 """
 
 from collections.abc import Callable
@@ -28,28 +28,57 @@ class _Loop(Protocol):
     def call_soon_threadsafe(self, do: Callable[[], object]) -> object: ...
 
 
-class _Wait:
+class DiskWait:
+    """One job in a thread; it runs to its end whatever happens."""
+
     def __init__(self, job: Callable[[], None], loop: _Loop) -> None:
-        self.has_begun = threading.Lock()
-        self.has_begun.acquire()
-        self.done = anyio.Event()
-        self.error: Exception | None = None
+        self._has_begun: Final = threading.Lock()
+        self._has_begun.acquire()
+        self._done: Final = anyio.Event()
+        self._is_done = False
+        self._error: Exception | None = None
         self._job = job
         self._loop = loop
 
     def run(self) -> None:
-        self.has_begun.release()
+        """Do it. For the threads of this module."""
+        self._has_begun.release()
         try:
             self._job()
         except Exception as exc:  # noqa: BLE001 - the thread's border: whoever waits raises it
-            self.error = exc
+            self._error = exc
+        self._is_done = True
         try:
-            self._loop.call_soon_threadsafe(self.done.set)
+            self._loop.call_soon_threadsafe(self._done.set)
         except RuntimeError:
             pass  # the loop has ended meanwhile: nobody waits any more
 
+    def give_way(self) -> None:
+        """Let the thread begin before the caller does anything else."""
+        self._has_begun.acquire(timeout=_HANDOVER_S)
 
-_queue: Final[SimpleQueue[_Wait]] = SimpleQueue()
+    async def finished(self, patience_s: float = _PATIENCE_S) -> None:
+        """Return when it is done; any number may wait.
+
+        A cancelled caller waits for it as well, for `patience_s` at most: a disk that never
+        answers must not keep the process alive.
+
+        Raises:
+            Exception: what the job raised.
+        """
+        try:
+            if not self._is_done:
+                await self._done.wait()
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(patience_s, shield=True):
+                await self._done.wait()
+            if self._error is None:
+                raise
+        if self._error is not None:
+            raise self._error
+
+
+_queue: Final[SimpleQueue[DiskWait]] = SimpleQueue()
 _idle = threading.Semaphore(0)
 _started: list[threading.Thread] = []
 
@@ -75,27 +104,25 @@ def _start() -> None:
         _started.append(thread)
 
 
-async def wait_for_disk(job: Callable[[], None], patience_s: float = _PATIENCE_S) -> None:
-    """Run `job` in a thread, to its end whatever happens.
+def begin(job: Callable[[], None]) -> DiskWait:
+    """Have `job` run in a thread; call from the event loop.
 
-    A cancelled caller waits for it as well, for `patience_s` at most: a disk that never answers
-    must not keep the process alive.
+    Raises:
+        OSError: there is no thread to be had.
+    """
+    wait = DiskWait(job, cast("_Loop", lowlevel.current_token().native_token))
+    if not _idle.acquire(blocking=False) and len(_started) < _THREADS:
+        _start()
+    _queue.put(wait)
+    return wait
+
+
+async def wait_for_disk(job: Callable[[], None], patience_s: float = _PATIENCE_S) -> None:
+    """Run `job` in a thread and wait for it, as `DiskWait.finished` does.
 
     Raises:
         Exception: what `job` raised.
     """
-    loop = cast("_Loop", lowlevel.current_token().native_token)
-    wait = _Wait(job, loop)
-    if not _idle.acquire(blocking=False) and len(_started) < _THREADS:
-        _start()
-    _queue.put(wait)
-    wait.has_begun.acquire(timeout=_HANDOVER_S)
-    try:
-        await wait.done.wait()
-    except anyio.get_cancelled_exc_class():
-        with anyio.move_on_after(patience_s, shield=True):
-            await wait.done.wait()
-        if wait.error is None:
-            raise
-    if wait.error is not None:
-        raise wait.error
+    wait = begin(job)
+    wait.give_way()
+    await wait.finished(patience_s)

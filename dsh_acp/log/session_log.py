@@ -5,6 +5,7 @@ system at once; streamed chunks may wait until the next fact or until the owner'
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,7 @@ from dsh_acp.messages import Chunk
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import anyio
+    from dsh_acp.log.disk_wait import DiskWait
 
 CHUNK_DELAY_S: Final = 0.05
 """How long streamed chunks may wait in this process."""
@@ -69,7 +70,8 @@ class SessionLog(History):
         self._closed = False
         self._publishing = False
         self._synced = 0
-        self._sync_done: anyio.Event | None = None
+        self._wait: DiskWait | None = None
+        self._waited = 0
         self._bell: Final = Bell()
         self._foreign: tuple[bytes, bytes, int] | None = None
         if file is None:
@@ -260,8 +262,26 @@ class SessionLog(History):
         except LogError:
             pass
 
-    async def sync(self) -> None:
+    @property
+    def handed_over(self) -> int:
+        """How many bytes of the log the operating system has; see `sync`."""
+        return 0 if self._file is None else self._file.size
+
+    def begin_sync(self) -> None:
+        """Begin to put on disk what was appended so far; whoever needs it calls `sync` later.
+
+        Never raises: what goes wrong is raised by that `sync`.
+        """
+        self.flush_due()
+        file = self._file
+        if self._wait is None and file is not None and self._failure is None:
+            with suppress(OSError):
+                self._begin(file)
+
+    async def sync(self, size: int | None = None) -> None:
         """Wait until everything appended so far is on disk; calls at the same time share one wait.
+
+        With `size`, the first so many bytes (`handed_over`) are enough.
 
         Raises:
             LogError: `DISK_FULL`, `IO`; the log stays readable and takes no more events.
@@ -273,31 +293,28 @@ class SessionLog(History):
         if file is None:
             return
         file.check(self._content)
-        target = file.size
-        from anyio import Event as Gate
-
-        from dsh_acp.log.disk_wait import wait_for_disk
-
+        target = file.size if size is None else size
         while self._synced < target:
-            running = self._sync_done
-            if running is not None:
-                await running.wait()
-                if self._failure is not None:
-                    raise self._failure
-                continue
-            gate = self._sync_done = Gate()
-            size = file.size
             try:
-                await wait_for_disk(file.sync)
-                self._synced = size
+                wait = self._wait
+                if wait is None:
+                    wait = self._begin(file)
+                await wait.finished()
             except OSError as exc:
                 if self._closed:
                     raise LogError("the session is closed", code="CLOSED") from exc
-                self._failure = disk_error(exc, f"the session log {file.path}")
+                self._failure = self._failure or disk_error(exc, f"the session log {file.path}")
                 raise self._failure from exc
-            finally:
-                self._sync_done = None
-                gate.set()
+            if self._wait is wait:
+                self._wait, self._synced = None, self._waited
+
+    def _begin(self, file: LogFile) -> "DiskWait":
+        from dsh_acp.log import disk_wait
+
+        self._waited = file.size
+        self._wait = disk_wait.begin(file.sync)
+        self._wait.give_way()
+        return self._wait
 
     # ------------------------------------------------------------ reading
 

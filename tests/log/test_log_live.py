@@ -1,7 +1,9 @@
 """A log while it is being written: cursors, waiting chunks, durability."""
 
+import errno
 import os
 from pathlib import Path
+from queue import SimpleQueue
 
 import anyio
 from log_samples import Recorder, answer_chunks, memory_log
@@ -10,8 +12,11 @@ import pytest
 from dsh_acp.errors import LogError
 from dsh_acp.log.events import Event, FeedbackRecord, TurnStart
 from dsh_acp.log.load import load
+from dsh_acp.log.logfile import LogFile
 from dsh_acp.log.packed import ChunkRow, Entry
+from dsh_acp.log.session_log import SessionLog
 from dsh_acp.log.store import Store
+from dsh_acp.log.validation import SessionHeader
 from dsh_acp.messages import TextDelta
 
 
@@ -124,6 +129,96 @@ async def test_calls_to_sync_at_the_same_time_share_the_wait(tmp_path: Path) -> 
         await log.sync()
         log.append(FeedbackRecord("more"))
         await log.sync()
+    log.close()
+
+
+class Disk(LogFile):
+    """A file on a disk that answers when it is told to, with what it is told to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "s1" / "log.jsonl", folder)
+        self.answers: SimpleQueue[OSError | None] = SimpleQueue()
+        self.asked = 0
+
+    def sync(self) -> None:
+        self.asked += 1
+        answer = self.answers.get(timeout=5)
+        if answer is not None:
+            raise answer
+        super().sync()
+
+
+def on(disk: Disk) -> SessionLog:
+    log = SessionLog(SessionHeader(id="s1", created_at=1, cwd="/w"), disk)
+    Recorder(log).begin()
+    return log
+
+
+async def test_a_wait_that_was_begun_early_is_the_one_that_sync_needs(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    log = on(disk)
+    told = log.handed_over
+    log.begin_sync()
+    log.begin_sync()
+    log.append(FeedbackRecord("later"))
+    with anyio.fail_after(5):
+        disk.answers.put(None)
+        await log.sync(told)
+        assert disk.asked == 1
+        # What came later is another wait's.
+        disk.answers.put(None)
+        await log.sync()
+    assert disk.asked == 2
+    log.close()
+
+
+async def test_sync_waits_for_all_that_it_was_asked_for(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    log = on(disk)
+    log.begin_sync()
+    log.append(FeedbackRecord("later"))
+    ended = anyio.Event()
+
+    async def sync() -> None:
+        await log.sync()
+        ended.set()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(sync)
+            disk.answers.put(None)
+            while disk.asked < 2:
+                await anyio.lowlevel.checkpoint()
+            assert not ended.is_set()
+            disk.answers.put(None)
+    log.close()
+
+
+async def test_a_refusal_that_came_early_is_told_to_the_next_who_asks(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    log = on(disk)
+    log.begin_sync()
+    disk.answers.put(OSError(errno.ENOSPC, "No space left on device"))
+    with anyio.fail_after(5), pytest.raises(LogError) as refused:
+        await log.sync()
+    assert refused.value.code == "DISK_FULL" and not log.writable
+    log.begin_sync()
+    assert disk.asked == 1
+    log.close()
+
+
+async def test_a_cancelled_wait_leaves_its_answer_to_the_next(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    log = on(disk)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(log.sync)
+            while not disk.asked:
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+            disk.answers.put(None)
+        await log.sync()
+    assert disk.asked == 1
     log.close()
 
 
