@@ -9,7 +9,6 @@ that holds a message can change what will be sent.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias, cast
 import uuid
 
@@ -119,7 +118,12 @@ class _MessageShape(Struct, frozen=True):
     source: Raw
 
 
+class _Kind(Struct, frozen=True):
+    kind: str = ""
+
+
 _shape = msgspec.json.Decoder(_MessageShape)
+_kind = msgspec.json.Decoder(_Kind)
 _dict = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -132,9 +136,14 @@ class Message(Struct, frozen=True, dict=True):
 
     json: bytes
 
-    @cached_property
+    # Kept by hand: a history has thousands of messages, and `cached_property` takes a lock for each.
+    @property
     def _parts(self) -> _MessageShape:
-        return _shape.decode(self.json)
+        kept = self.__dict__
+        found = kept.get("parts")
+        if found is None:
+            found = kept["parts"] = _shape.decode(self.json)
+        return found
 
     @property
     def role(self) -> str:
@@ -146,15 +155,27 @@ class Message(Struct, frozen=True, dict=True):
         """Minted once; the same in inbox, log and request."""
         return self._parts.id
 
-    @cached_property
+    @property
     def content(self) -> tuple[Block | Opaque, ...]:
         """The blocks."""
-        return decode_blocks(self._parts.content)
+        kept = self.__dict__
+        found = kept.get("content")
+        if found is None:
+            found = kept["content"] = decode_blocks(self._parts.content)
+        return found
 
     @property
     def source(self) -> dict[str, Any]:
         """Who produced it: `{"kind": …}` and the fields of that kind. A fresh copy each time."""
         return _dict.decode(self._parts.source)
+
+    @property
+    def kind(self) -> str:
+        """The `kind` of its source; `""` when there is none."""
+        try:
+            return _kind.decode(self._parts.source).kind
+        except msgspec.ValidationError:
+            return ""
 
     @property
     def text(self) -> str:
@@ -403,7 +424,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
 
 def source_kind(message: Message) -> str:
     """The `kind` of a message's source."""
-    return cast(str, message.source.get("kind", ""))
+    return message.kind
 
 
 USER_SOURCE: Final = {"kind": "user"}

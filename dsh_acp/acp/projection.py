@@ -13,6 +13,9 @@ import re
 from typing import Any, Final, cast
 import zlib
 
+import msgspec
+from msgspec import Struct
+
 from dsh_acp.acp.calls import Calls
 from dsh_acp.acp.fragments import fragment
 from dsh_acp.acp.prompts import outcome
@@ -90,6 +93,17 @@ _FRAGMENT: Final = b"tool-call-d"
 
 _BLOCK_END: Final = re.compile(rb'block-end","index":(\d+),"block":\{"type":"(tool-call")?')
 
+_FIRST_ATTEMPT: Final = b'"attempt":1,'
+_COMPLETED: Final = b'"reason":{"kind":"completed"}}}'
+
+
+class _Place(Struct, frozen=True):
+    turn: int
+    step: int = 0
+
+
+_place: Final = msgspec.json.Decoder(_Place)
+
 _RARE: Final = (
     ApprovalAsked.TYPE,
     ApprovalDecided.TYPE,
@@ -103,7 +117,6 @@ _RARE: Final = (
     RequestContext.TYPE,
     SessionTitle.TYPE,
     TodoWrite.TYPE,
-    UserMessage.TYPE,
 )
 
 NOT_THE_MODEL: Final = frozenset({"UNKNOWN", "BUG", "INVARIANT"})
@@ -139,6 +152,7 @@ class Projection:
             ToolResultEvent.TYPE: self._result,
             TurnEnd.TYPE: self._turn_end,
             TurnStart.TYPE: self._turn_start,
+            UserMessage.TYPE: self._user_message,
         }
 
     # ------------------------------------------------------------ entry points
@@ -231,25 +245,24 @@ class Projection:
     # ------------------------------------------------------------ events
 
     def _turn_start(self, event: Event, replay: bool) -> list[Update]:
-        self._usage.apply(event)
-        if not isinstance(payload := event.payload, TurnStart):
-            return []
-        self._turn, self._step = payload.turn, 0
-        self._is_prompted = False
-        self.calls.place = (payload.turn, 0)
-        return self._new_attempt(1)
+        self._usage.begin_turn()
+        return self._begin(_place.decode(event.raw).turn, 0)
 
     def _step_start(self, event: Event, replay: bool) -> list[Update]:
-        if not isinstance(payload := event.payload, StepStart):
-            return []
-        self._step = payload.step
-        self.calls.place = (self._turn, self._step)
+        return self._begin(self._turn, _place.decode(event.raw).step)
+
+    def _begin(self, turn: int, step: int) -> list[Update]:
+        self._turn, self._step = turn, step
+        self.calls.place = (turn, step)
+        self._is_prompted = self._is_prompted and step > 0
         return self._new_attempt(1)
 
     def _step_end(self, event: Event, replay: bool) -> list[Update]:
         return self.calls.close_arriving()
 
     def _digest(self, event: Event, replay: bool) -> list[Update]:
+        if self._attempt == 1 and event.line.find(_FIRST_ATTEMPT, 0, _WITHIN) > 0:
+            return []
         if not isinstance(payload := event.payload, RequestDigest):
             return []
         return [] if payload.attempt == self._attempt else self._new_attempt(payload.attempt)
@@ -266,15 +279,21 @@ class Projection:
         self._usage.apply(event)
         return self.calls.finish(event)
 
+    def _user_message(self, event: Event, replay: bool) -> list[Update]:
+        self._usage.apply(event)
+        if isinstance(event.placement, Replace):
+            return [self._used({})] if self._usage.context_used else []
+        if not isinstance(payload := event.payload, UserMessage):
+            return []
+        if source_kind(payload.message) != "user":
+            return []
+        self._is_prompted = True
+        return self._user(payload.message) if replay else []
+
     def _rare(self, event: Event, replay: bool) -> list[Update]:
         if event.type in self._usage.types:
             self._usage.apply(event)
         match event.payload:
-            case UserMessage() if isinstance(event.surface_op, Replace):
-                return [self._used({})] if self._usage.context_used else []
-            case UserMessage(message=message) if source_kind(message) == "user":
-                self._is_prompted = True
-                return self._user(message) if replay else []
             case TodoWrite(todos=todos):
                 return [Plan(tuple((todo.content, todo.status) for todo in todos))]
             case SessionTitle(title=title):
@@ -381,6 +400,8 @@ class Projection:
         return Notice("warning", "Prompt refused", said, self._message_id(_MARKER), f"{said}\n\n")
 
     def _turn_end(self, event: Event, replay: bool) -> list[Update]:
+        if event.line.endswith(_COMPLETED):
+            return self.calls.close_all()
         if not isinstance(end := event.payload, TurnEnd):
             return []
         was_stopped = end.reason.kind in ("aborted", "interrupted")

@@ -27,9 +27,14 @@ F = TypeVar("F", bound=Fold)
 
 
 class Folds:
-    """The folds of one live session and their common cursor in its log."""
+    """Folds of one live session and their common cursor in its log.
 
-    def __init__(self, log: SessionLog) -> None:
+    Those of `before` are caught up whenever these are. They are a group of their own so that a
+    session can be shown and chosen for before everything is known about it.
+    """
+
+    def __init__(self, log: SessionLog, before: "Folds | None" = None) -> None:
+        self._before = before
         self._follower = log.follow(0)
         self._by_type: dict[str, list[Callable[[Event], object]]] = {}
 
@@ -41,6 +46,8 @@ class Folds:
 
     def catch_up(self) -> None:
         """Bring every fold to the end of the log. Costs grow with what is new."""
+        if self._before is not None:
+            self._before.catch_up()
         by_type = self._by_type
         for entry in self._follower.take():
             applied = by_type.get(entry.type)

@@ -93,13 +93,17 @@ class Session:
         self.commands: Final = Commands(
             self.log, options.cwd, Builtin(self).all(), self.parts.shelf
         )
-        with collector_paused():
-            self.parts.folds.catch_up()
 
     def _assemble(self, services: Services, options: SessionOptions) -> Parts:
-        folds = Folds(self.log)
-        policy = folds.add(PolicyFold())
-        chosen = Options(self.log, services, options, folds, policy)
+        # What an editor is told first, and what can make a log unfit to go on from. The rest is
+        # caught up with when the session starts.
+        early = Folds(self.log)
+        policy = early.add(PolicyFold())
+        chosen = Options(self.log, services, options, early, policy)
+        inbox = Inbox(self.log, early)
+        with collector_paused():
+            early.catch_up()
+        folds = Folds(self.log, early)
         self.compaction = Compaction(self.log, services, chosen, folds)
         self._retries = Retries(self.log, folds, services.clock)
 
@@ -112,7 +116,7 @@ class Session:
             log=self.log,
             services=services,
             folds=folds,
-            inbox=Inbox(self.log, folds),
+            inbox=inbox,
             options=chosen,
             policy=policy,
             gate=Gate(self.log, services.asker),
@@ -205,6 +209,11 @@ class Session:
         self._group = self._delegation.group = group
         self.log.on_pending = self._flush_after
         self.background(self._flush_in_time)
+        self.background(self._catch_up)
+
+    async def _catch_up(self) -> None:
+        with collector_paused():
+            self.parts.folds.catch_up()
 
     def _flush_after(self, delay: float) -> None:
         self._flush_delay_s = delay

@@ -176,7 +176,7 @@ class UsageFold:
     def _general(self, event: Event) -> Usage | None:
         match event.payload:
             case TurnStart():
-                self.turn = Totals()
+                self.begin_turn()
             case RequestContext(context_window=window):
                 self.context_window = window if isinstance(window, int) else None
             case AssistantMessage(usage=Usage() as usage) as answer:
@@ -189,6 +189,10 @@ class UsageFold:
             case _:
                 pass
         return None
+
+    def begin_turn(self) -> None:
+        """A turn begins: its totals are those of nothing."""
+        self.turn = Totals()
 
     def include(self, other: "UsageFold") -> None:
         """Count what another session has used."""

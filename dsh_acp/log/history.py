@@ -186,8 +186,10 @@ class History:
         """
         relations, seq = self._relations, self.seq
         add, begin, rules = self._entries.append, self._starts.append, RULES.get
+        appends, nodes = self.surface.appends, self.surface.nodes
         for entry in entries:
             kind = entry.type
+            is_node = False
             if (
                 kind not in plain
                 or isinstance(entry, ChunkRow)
@@ -196,9 +198,11 @@ class History:
                 or entry.sources is not UNSET
             ):
                 check(entry)
-                self.admit(entry)
-                seq = self.seq
-                continue
+                if isinstance(entry, ChunkRow) or entry.seq != seq or not appends(entry):
+                    self.admit(entry)
+                    seq = self.seq
+                    continue
+                is_node = True
             # More than half of a log is chunks of the open step: one look at their line is enough.
             if kind != _CHUNK or entry.line.find(relations.mark, 0, WITHIN) < 0:
                 rule = rules(kind)
@@ -207,6 +211,8 @@ class History:
                         rule(relations, entry)
                     except msgspec.ValidationError as exc:
                         raise _shapeless(entry, exc) from None
+            if is_node:
+                nodes.append(seq)
             add(entry)
             begin(seq)
             self.seq = seq = seq + 1

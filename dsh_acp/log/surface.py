@@ -88,6 +88,18 @@ class Surface:
         end = len(self.nodes)
         return (end, end)
 
+    def appends(self, event: Event) -> bool:
+        """Whether `event` is a new node at the end, and nothing else is to be said about it.
+
+        Raises:
+            LogError: `INVALID_EVENT`, it is one with sources that cannot be.
+        """
+        if event.placement != "append" or event.type not in SURFACE_TYPES:
+            return False
+        if event.sources is not UNSET:
+            _check_sources(event)
+        return True
+
     def apply(self, event: Event, span: Span) -> None:
         """Make the planned change."""
         start, end = span
