@@ -9,7 +9,7 @@ that holds a message can change what will be sent.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias
 import uuid
 
 import msgspec
@@ -136,7 +136,7 @@ class Message(Struct, frozen=True, dict=True):
 
     json: bytes
 
-    # Kept by hand: a history has thousands of messages, and `cached_property` takes a lock for each.
+    # Kept by hand: a history has thousands of messages, and `cached_property` takes a lock each.
     @property
     def _parts(self) -> _MessageShape:
         kept = self.__dict__
