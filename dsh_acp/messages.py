@@ -139,7 +139,7 @@ class Message(Struct, frozen=True, dict=True):
     # Kept by hand: a history has thousands of messages, and `cached_property` takes a lock each.
     @property
     def _parts(self) -> _MessageShape:
-        kept = self.__dict__
+        kept = vars(self)
         found = kept.get("parts")
         if found is None:
             found = kept["parts"] = _shape.decode(self.json)
@@ -158,7 +158,7 @@ class Message(Struct, frozen=True, dict=True):
     @property
     def content(self) -> tuple[Block | Opaque, ...]:
         """The blocks."""
-        kept = self.__dict__
+        kept = vars(self)
         found = kept.get("content")
         if found is None:
             found = kept["content"] = decode_blocks(self._parts.content)
