@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "audit": "prove every request of a session, or of all, from the log",
     "request": "print one request of a session, or its exact body",
     "fork": "start a new session from an earlier point of another",
-    "export": "write a session as one ZIP: its log, its subagents and its images",
+    "export": "write a session as one ZIP: its log, its subagents, its images and recordings",
     "lab": "write a session as a page to step through, check and attack",
     "snapshot": "replay or record protocol scenarios",
     "bench": "measure this agent beside a bare one (from a source checkout)",

@@ -32,6 +32,18 @@ class ImageRef(Struct, frozen=True, rename="camel", omit_defaults=True):
     original_dimensions: dict[str, int] | UnsetType = UNSET
 
 
+class AudioRef(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A content-addressed recording beside the log; `attachment_id` is `sha256:<hex>`."""
+
+    attachment_id: str
+    media_type: str
+    bytes: int
+    name: str | UnsetType = UNSET
+
+
+MediaRef: TypeAlias = ImageRef | AudioRef
+
+
 class Text(Struct, frozen=True, tag="text"):
     """Plain text."""
 
@@ -48,6 +60,12 @@ class Image(Struct, frozen=True, tag="image"):
     """An image by reference."""
 
     attachment: ImageRef
+
+
+class Audio(Struct, frozen=True, tag="audio"):
+    """A recording by reference. This program's own kind; others keep it as it is."""
+
+    attachment: AudioRef
 
 
 class ToolCall(Struct, frozen=True, tag="tool-call"):
@@ -72,8 +90,8 @@ class Opaque(Struct, frozen=True):
     json: bytes
 
 
-KnownBlock: TypeAlias = Text | Reasoning | Image | ToolCall | ToolResult
-Block: TypeAlias = Text | Reasoning | Image | ToolCall | ToolResult
+KnownBlock: TypeAlias = Text | Reasoning | Image | Audio | ToolCall | ToolResult
+Block: TypeAlias = Text | Reasoning | Image | Audio | ToolCall | ToolResult
 
 _blocks = msgspec.json.Decoder(tuple[KnownBlock, ...])
 _block = msgspec.json.Decoder(KnownBlock)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dsh_acp import jsontext
 from dsh_acp.messages import (
+    Audio,
     Block,
     Image,
     Message,
@@ -158,6 +159,8 @@ def _told(block: Block | Opaque) -> str:
             return "(result) " + "\n".join(_told(item) for item in block.content)
         case Image():
             return "(image)"
+        case Audio():
+            return "(recording)"
         case Opaque():
             return jsontext.clean(block.json.decode("utf-8", "replace"))
 

@@ -27,7 +27,7 @@ class _LogElsewhere(Store):
 
 
 def main(argv: list[str]) -> int:
-    """Write a session as one ZIP: its log, its subagents' logs and the images they name."""
+    """Write a session as one ZIP: its log, its subagents' logs, what they attach."""
     parser = logs.parser("export", main.__doc__)
     parser.add_argument(
         "-o", "--output", metavar="FILE.zip", type=Path, help="default: dsh-session-ID.zip"

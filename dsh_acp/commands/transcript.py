@@ -30,6 +30,7 @@ from dsh_acp.log.events import (
 )
 from dsh_acp.log.packed import ChunkRow, Entry
 from dsh_acp.messages import (
+    Audio,
     Block,
     Image,
     Message,
@@ -87,7 +88,7 @@ def read(entries: Iterable[Entry], price_of: Callable[[str, str], Price | None])
 
 
 def content_text(blocks: Iterable[Block | Opaque]) -> str:
-    """What blocks say, images and unknown blocks in words."""
+    """What blocks say; images, recordings and unknown blocks in words."""
     return "\n".join(text for block in blocks if (text := _block_text(block)))
 
 
@@ -107,6 +108,8 @@ def _block_text(block: Block | Opaque) -> str:
             return text
         case Image(attachment=ref):
             return f"[image {ref.width}x{ref.height}, {ref.media_type}, {ref.bytes:,} bytes]"
+        case Audio(attachment=ref):
+            return f"[recording, {ref.media_type}, {ref.bytes:,} bytes]"
         case ToolResult(content=content):
             return content_text(content)
         case Opaque():
@@ -156,7 +159,7 @@ class _Teller:
         for block in payload.message.content:
             if isinstance(block, Reasoning):
                 yield Item("thought", seq, block.text)
-            elif isinstance(block, Text | Image | Opaque):
+            elif isinstance(block, Text | Image | Audio | Opaque):
                 yield Item("answer", seq, _block_text(block))
         if payload.interrupted is True:
             yield Item("event", seq, "the answer was cut off here")

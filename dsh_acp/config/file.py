@@ -31,6 +31,7 @@ class ModelTable(_Table):
     context_window: Positive | None = None
     max_output: Positive | None = None
     vision: bool | None = None
+    audio: bool | None = None
     efforts: list[Words] | None = None
     price_input: Amount | None = None
     price_output: Amount | None = None

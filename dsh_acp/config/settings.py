@@ -34,6 +34,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     context_window: int | None = None
     max_output: int | None = None
     vision: bool | None = None
+    audio: bool | None = None
     efforts: tuple[str, ...] | None = None
     price_input: float | None = None
     price_output: float | None = None

@@ -318,6 +318,7 @@ def _over(provider: ProviderSettings, table: "ProviderTable") -> ProviderSetting
                 context_window=model.context_window,
                 max_output=model.max_output,
                 vision=model.vision,
+                audio=model.audio,
                 efforts=None if model.efforts is None else tuple(model.efforts),
                 price_input=model.price_input,
                 price_output=model.price_output,

@@ -14,7 +14,7 @@ from dsh_acp.llm.anthropic_body import AnthropicFormat, AnthropicKey
 from dsh_acp.llm.anthropic_stream import AnthropicStream
 from dsh_acp.llm.bodies import Bodies
 from dsh_acp.llm.endpoint import Endpoint, failure_of
-from dsh_acp.llm.images import Images
+from dsh_acp.llm.media import Media
 from dsh_acp.llm.models import Models, listed
 from dsh_acp.llm.openai import prepared
 from dsh_acp.llm.place import join
@@ -31,13 +31,13 @@ EFFORTS: Final = ("off", "low", "medium", "high", "max")
 class AnthropicProvider:
     """One configured endpoint of Anthropic Messages."""
 
-    def __init__(self, settings: ProviderSettings, images: Images | None = None) -> None:
+    def __init__(self, settings: ProviderSettings, media: Media | None = None) -> None:
         self.name = settings.name
         self.retry = policy_of(settings)
         self.endpoint = Endpoint(settings, BASE_URL, KEY_ENV)
-        self._models = Models(settings, "anthropic", EFFORTS)
+        self._models = Models(settings, "anthropic", EFFORTS, can_hear=False)
         self._bodies: Bodies[AnthropicKey] = Bodies(
-            AnthropicFormat(settings.name, lambda model: self.model(model).vision, images)
+            AnthropicFormat(settings.name, self.model, media)
         )
 
     @property

@@ -14,12 +14,14 @@ from msgspec import Struct
 
 from dsh_acp import jsontext
 from dsh_acp.llm.dialects import AUTO
-from dsh_acp.llm.images import Images, placeholder
+from dsh_acp.llm.media import LEFT_OUT, Media, Senses, placeholder, senses_of
 from dsh_acp.llm.models import find
+from dsh_acp.llm.provider import ModelInfo
 from dsh_acp.messages import (
+    Audio,
     Block,
     Image,
-    ImageRef,
+    MediaRef,
     Message,
     Opaque,
     Reasoning,
@@ -41,20 +43,23 @@ class AnthropicKey(Struct, frozen=True):
     """What decides the encoding of messages, besides the messages."""
 
     model: str
-    sees: bool
+    senses: Senses
 
 
 class AnthropicFormat:
-    """Bodies of one provider. `sees` tells which models take images."""
+    """Bodies of one provider. `info` tells what a model takes; recordings are not among it."""
 
-    def __init__(self, provider: str, sees: Callable[[str], bool], images: Images | None) -> None:
+    def __init__(
+        self, provider: str, info: Callable[[str], ModelInfo], media: Media | None
+    ) -> None:
         self._provider = provider
-        self._sees = sees
-        self._images = images
+        self._info = info
+        self._media = media
 
     def key(self, request: Request) -> AnthropicKey:
         model = request.config.model
-        return AnthropicKey(model, self._images is not None and self._sees(model))
+        sees = senses_of(self._info(model), self._media).sees
+        return AnthropicKey(model, Senses(sees))
 
     def head(self, key: AnthropicKey, request: Request) -> bytes:
         config, header = request.config, request.header
@@ -76,7 +81,7 @@ class AnthropicFormat:
         return jsontext.encode(body)[:-1] + b',"messages":['
 
     def encoder(self, key: AnthropicKey, dropped: int) -> "AnthropicEncoder":
-        return AnthropicEncoder(self._provider, key, self._images, dropped)
+        return AnthropicEncoder(self._provider, key, self._media, dropped)
 
     def foot(self, key: AnthropicKey, request: Request) -> bytes:
         config = request.config
@@ -148,12 +153,10 @@ class AnthropicEncoder:
     breakpoints, and the last one may grow.
     """
 
-    def __init__(
-        self, provider: str, key: AnthropicKey, images: Images | None, dropped: int
-    ) -> None:
+    def __init__(self, provider: str, key: AnthropicKey, media: Media | None, dropped: int) -> None:
         self._provider = provider
         self._key = key
-        self._images = images
+        self._media = media
         self._dropped = dropped
         self.call_ids: set[str] = set()
         self._seen = 0
@@ -214,17 +217,17 @@ class AnthropicEncoder:
                 found.append({**result, "is_error": True} if block.is_error is True else result)
             elif isinstance(block, Text) and block.text.strip():
                 found.append({"type": "text", "text": block.text})
-            elif isinstance(block, Image):
-                found.append(self._image(block.attachment))
+            elif isinstance(block, Image | Audio):
+                found.append(self._medium(block.attachment))
         return found
 
-    def _image(self, ref: ImageRef) -> dict[str, Any]:
-        if not self._key.sees or self._images is None:
+    def _medium(self, ref: MediaRef) -> dict[str, Any]:
+        if not self._key.senses.takes(ref) or self._media is None:
             return {"type": "text", "text": placeholder(ref)}
         self._seen += 1
         if self._seen <= self._dropped:
-            return {"type": "text", "text": placeholder(ref, "left out to keep the request small")}
-        data = b64encode(self._images.get(ref)).decode()
+            return {"type": "text", "text": placeholder(ref, LEFT_OUT)}
+        data = b64encode(self._media.get(ref)).decode()
         source = {"type": "base64", "media_type": ref.media_type, "data": data}
         return {"type": "image", "source": source}
 

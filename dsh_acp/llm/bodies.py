@@ -10,14 +10,22 @@ from collections.abc import Collection, Sequence
 from hashlib import sha256
 from typing import Final, Generic, Protocol, TypeVar
 
-from dsh_acp.llm.images import Budget
+from dsh_acp.llm.media import Budget, Senses
 from dsh_acp.llm.provider import Body
 from dsh_acp.messages import Message, Request
 
 MAX_SESSIONS: Final = 32
 MAX_BYTES: Final = 64 * 1024 * 1024
 
-K = TypeVar("K")
+
+class Key(Protocol):
+    """What decides the encoding of messages, besides the messages."""
+
+    @property
+    def senses(self) -> Senses: ...
+
+
+K = TypeVar("K", bound=Key)
 
 
 class Encoder(Protocol):
@@ -77,7 +85,7 @@ class Bodies(Generic[K]):
         """The bytes for `request` and their hash.
 
         Raises:
-            LogError: an image is missing or corrupt.
+            LogError: an attachment is missing or corrupt.
         """
         name = (request.session_id, request.purpose)
         key = self._form.key(request)
@@ -117,7 +125,7 @@ class Bodies(Generic[K]):
         return kept
 
     def _anew(self, key: K, head: bytes, messages: Sequence[Message]) -> _Kept[K]:
-        budget = Budget()
+        budget = Budget(key.senses.takes)
         for message in messages:
             budget.add(message)
         kept = _Kept(key, head, self._form.encoder(key, budget.dropped), budget)

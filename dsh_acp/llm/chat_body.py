@@ -11,11 +11,22 @@ from msgspec import Struct
 
 from dsh_acp import jsontext
 from dsh_acp.llm.dialects import Dialect
-from dsh_acp.llm.images import Images, data_url, placeholder
+from dsh_acp.llm.media import (
+    LEFT_OUT,
+    Media,
+    Senses,
+    data_url,
+    input_audio,
+    placeholder,
+    senses_of,
+)
+from dsh_acp.llm.provider import ModelInfo
 from dsh_acp.messages import (
+    Audio,
+    AudioRef,
     Block,
     Image,
-    ImageRef,
+    MediaRef,
     Message,
     Opaque,
     Reasoning,
@@ -33,27 +44,27 @@ class ChatKey(Struct, frozen=True):
     """What decides the encoding of messages, besides the messages."""
 
     model: str
-    sees: bool
+    senses: Senses
     thinks: bool
     has_system: bool
 
 
 class ChatFormat:
-    """Bodies of one provider in one dialect. `sees` tells which models take images."""
+    """Bodies of one provider in one dialect. `info` tells what a model takes."""
 
     def __init__(
-        self, provider: str, dialect: Dialect, sees: Callable[[str], bool], images: Images | None
+        self, provider: str, dialect: Dialect, info: Callable[[str], ModelInfo], media: Media | None
     ) -> None:
         self._provider = provider
         self._dialect = dialect
-        self._sees = sees
-        self._images = images
+        self._info = info
+        self._media = media
 
     def key(self, request: Request) -> ChatKey:
         model = request.config.model
-        sees = self._images is not None and self._sees(model)
+        senses = senses_of(self._info(model), self._media)
         has_system = bool(request.header.system)
-        return ChatKey(model, sees, self._effort(request) != "off", has_system)
+        return ChatKey(model, senses, self._effort(request) != "off", has_system)
 
     def head(self, key: ChatKey, request: Request) -> bytes:
         head = b'{"model":%b,"messages":[' % jsontext.encode(key.model)
@@ -63,7 +74,7 @@ class ChatFormat:
         return head
 
     def encoder(self, key: ChatKey, dropped: int) -> "ChatEncoder":
-        return ChatEncoder(self._provider, self._dialect, key, self._images, dropped)
+        return ChatEncoder(self._provider, self._dialect, key, self._media, dropped)
 
     def foot(self, key: ChatKey, request: Request) -> bytes:
         config = request.config
@@ -94,20 +105,20 @@ def _tool(tool: ToolSchema) -> dict[str, Any]:
 
 
 class ChatEncoder:
-    """Messages of one body, in order. Images of tool results wait for the end of their run."""
+    """Messages of one body, in order. What tool results show waits for the end of their run."""
 
     def __init__(
         self,
         provider: str,
         dialect: Dialect,
         key: ChatKey,
-        images: Images | None,
+        media: Media | None,
         dropped: int,
     ) -> None:
         self._provider = provider
         self._dialect = dialect
         self._key = key
-        self._images = images
+        self._media = media
         self._dropped = dropped
         self.call_ids: set[str] = set()
         self._seen = 0
@@ -228,25 +239,28 @@ class ChatEncoder:
         }
 
     def _parts(self, content: Sequence[Block | Opaque]) -> list[str | dict[str, Any]]:
-        """Text, and images as parts where the model sees them, else in words."""
+        """Text, and attachments as parts where the model takes them, else in words."""
         found: list[str | dict[str, Any]] = []
         for block in content:
             if isinstance(block, Text):
                 found.append(block.text)
-            elif isinstance(block, Image):
-                part = self._image(block.attachment)
+            elif isinstance(block, Image | Audio):
+                part = self._medium(block.attachment)
                 is_glued = isinstance(part, str) and found and not str(found[-1]).endswith("\n")
                 found.append(f"\n{part}" if is_glued else part)
         return found
 
-    def _image(self, ref: ImageRef) -> str | dict[str, Any]:
-        if not self._key.sees or self._images is None:
+    def _medium(self, ref: MediaRef) -> str | dict[str, Any]:
+        if not self._key.senses.takes(ref) or self._media is None:
             return placeholder(ref)
         self._seen += 1
         if self._seen <= self._dropped:
-            return placeholder(ref, "left out to keep the request small")
-        url = data_url(ref, self._images.get(ref))
-        return {"type": "image_url", "image_url": {"url": url}}
+            return placeholder(ref, LEFT_OUT)
+        data = self._media.get(ref)
+        if isinstance(ref, AudioRef):
+            sound = input_audio(ref, data, self._key.senses.form)
+            return {"type": "input_audio", "input_audio": sound}
+        return {"type": "image_url", "image_url": {"url": data_url(ref, data)}}
 
     def _attached(self) -> dict[str, Any]:
         item = self._attached_view()

@@ -3,8 +3,9 @@
 Later sources win field by field, and what no source knows stays unknown. Prices and efforts of the
 catalogue hold at the vendor's own endpoint only; a gateway has its own.
 
-Why an endpoint's word on vision does not count: whether images are sent decides the bytes of a
-request, and those must be the same in an audit that asks no endpoint. Settings can say it.
+Why an endpoint's word on vision and hearing does not count: whether images and recordings are sent
+decides the bytes of a request, and those must be the same in an audit that asks no endpoint.
+Settings can say it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from msgspec import Struct, structs
 
 from dsh_acp import jsontext
 from dsh_acp.config import ModelSettings, ProviderSettings
-from dsh_acp.llm.provider import ModelInfo, Price
+from dsh_acp.llm.provider import AudioForm, ModelInfo, Price
 
 _DATED: Final = re.compile(r"[-@](20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 
@@ -45,6 +46,8 @@ class Entry(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
     price: _Price | None = None
     is_hidden: bool = False
     thinking: str = ""
+    audio: bool = False
+    audio_form: AudioForm = "object"
 
     def info(self, id: str) -> ModelInfo:
         """What a caller may know, under the id that was asked for."""
@@ -59,6 +62,8 @@ class Entry(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
             efforts=self.efforts,
             default_effort=self.default_effort,
             price=Price(**price) if price is not None else None,
+            audio=self.audio,
+            audio_form=self.audio_form,
         )
 
 
@@ -81,7 +86,10 @@ def find(id: str, vendor: str | None = None) -> Entry | None:
 
 
 class Models:
-    """The models of one configured provider. `default_efforts` are for those nobody describes."""
+    """The models of one configured provider. `default_efforts` are for those nobody describes.
+
+    Where the wire has no place for recordings nobody `can_hear`, whatever the settings say.
+    """
 
     def __init__(
         self,
@@ -89,10 +97,13 @@ class Models:
         vendor: str,
         default_efforts: tuple[str, ...] = (),
         default_effort: str | None = None,
+        *,
+        can_hear: bool = True,
     ) -> None:
         self._settings = settings
         self._vendor = vendor
         self._defaults = (default_efforts, default_effort)
+        self._can_hear = can_hear
         self._discovered: dict[str, ModelInfo] = {}
         self._known: dict[str, ModelInfo] = {}
         self._all: tuple[ModelInfo, ...] | None = None
@@ -144,12 +155,15 @@ class Models:
                 name=id,
                 context_window=entry.context_window if entry else None,
                 vision=entry.vision if entry else False,
+                audio=entry.audio if entry else False,
+                audio_form=entry.audio_form if entry else "object",
                 efforts=efforts,
                 default_effort=default,
             )
         if (found := self._discovered.get(id)) is not None:
             info = _filled(info, found)
-        return _configured(info, self._settings.models.get(id), self._settings.context_window)
+        info = _configured(info, self._settings.models.get(id), self._settings.context_window)
+        return info if self._can_hear else structs.replace(info, audio=False)
 
 
 def _filled(info: ModelInfo, found: ModelInfo) -> ModelInfo:
@@ -183,6 +197,7 @@ def _configured(info: ModelInfo, given: ModelSettings | None, window: int | None
         if default_max and max_output
         else default_max,
         vision=info.vision if given.vision is None else given.vision,
+        audio=info.audio if given.audio is None else given.audio,
         efforts=efforts,
         default_effort=info.default_effort if info.default_effort in efforts else None,
         price=price,

@@ -18,7 +18,7 @@ from dsh_acp.llm.chat_body import ChatFormat, ChatKey
 from dsh_acp.llm.chat_stream import ChatStream
 from dsh_acp.llm.dialects import AUTO, Dialect
 from dsh_acp.llm.endpoint import Endpoint, failure_of
-from dsh_acp.llm.images import Images
+from dsh_acp.llm.media import Media
 from dsh_acp.llm.models import Models, listed
 from dsh_acp.llm.place import join
 from dsh_acp.llm.provider import Body, ModelInfo, PreparedCall
@@ -56,7 +56,7 @@ class ChatProvider:
     """One configured endpoint of Chat Completions."""
 
     def __init__(
-        self, settings: ProviderSettings, dialect: Dialect, images: Images | None = None
+        self, settings: ProviderSettings, dialect: Dialect, media: Media | None = None
     ) -> None:
         self.name = settings.name
         self.retry = policy_of(settings)
@@ -66,7 +66,7 @@ class ChatProvider:
             settings, dialect.name, dialect.default_efforts, dialect.default_effort
         )
         self._bodies: Bodies[ChatKey] = Bodies(
-            ChatFormat(settings.name, dialect, lambda model: self.model(model).vision, images)
+            ChatFormat(settings.name, dialect, self.model, media)
         )
 
     @property

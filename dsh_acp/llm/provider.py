@@ -5,11 +5,14 @@ A provider turns a frozen `Request` into the exact bytes of a call, and those by
 """
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from dsh_acp.messages import CallConfig, Chunk, Request
+
+AudioForm: TypeAlias = Literal["object", "data-url", "string"]
+"""How a model wants recordings: data and format, the data as a URL, or nothing but the data."""
 
 
 class Price(Struct, frozen=True):
@@ -34,6 +37,8 @@ class ModelInfo(Struct, frozen=True):
     efforts: tuple[str, ...] = ()
     default_effort: str | None = None
     price: Price | None = None
+    audio: bool = False
+    audio_form: AudioForm = "object"
 
 
 class RetryPolicy(Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Final, Protocol, runtime_checkable
 from dsh_acp.config import ProviderSettings, Settings
 from dsh_acp.errors import LlmError
 from dsh_acp.llm.dialects import DIALECTS, dialect_of
-from dsh_acp.llm.images import Images
+from dsh_acp.llm.media import Media
 from dsh_acp.llm.provider import ModelInfo, Provider
 
 _log = logging.getLogger(__name__)
@@ -38,9 +38,9 @@ class Providers:
     (`ollama/qwen3` works unconfigured), `local`, and `replay:FILE`.
     """
 
-    def __init__(self, settings: Settings, images: Images | None = None) -> None:
+    def __init__(self, settings: Settings, media: Media | None = None) -> None:
         self._settings = settings
-        self._images = images
+        self._media = media
         self._made: dict[str, Provider] = {}
         self._known: list[tuple[Provider, ModelInfo]] | None = None
         self._replays: dict[str, tuple[Provider, str]] = {}
@@ -154,17 +154,17 @@ class Providers:
         if settings.dialect == "anthropic":
             from dsh_acp.llm.anthropic import AnthropicProvider
 
-            return AnthropicProvider(settings, self._images)
+            return AnthropicProvider(settings, self._media)
         from dsh_acp.llm.openai import ChatProvider
 
-        return ChatProvider(settings, dialect_of(settings.dialect), self._images)
+        return ChatProvider(settings, dialect_of(settings.dialect), self._media)
 
     def _replay(self, spec: str) -> tuple[Provider, str]:
         found = self._replays.get(spec)
         if found is None:
             from dsh_acp.llm.replay import ReplayProvider, read
 
-            provider = ReplayProvider(read(spec), self._images)
+            provider = ReplayProvider(read(spec), self._media)
             found = self._replays[spec] = (provider, provider.default_model)
             self._made[provider.name] = provider
             self._known = None

@@ -20,7 +20,7 @@ from dsh_acp.llm.bodies import Bodies
 from dsh_acp.llm.chat_body import ChatFormat, ChatKey
 from dsh_acp.llm.dialects import DIALECTS, dialect_of
 from dsh_acp.llm.endpoint import failure_of
-from dsh_acp.llm.images import Images
+from dsh_acp.llm.media import Media
 from dsh_acp.llm.models import Models
 from dsh_acp.llm.openai import prepared
 from dsh_acp.llm.provider import Body, ModelInfo, PreparedCall, RetryPolicy
@@ -72,7 +72,7 @@ class ReplayProvider:
     same; its bodies are those that this provider would get.
     """
 
-    def __init__(self, scripts: Sequence[Script], images: Images | None = None) -> None:
+    def __init__(self, scripts: Sequence[Script], media: Media | None = None) -> None:
         self.name = scripts[0].provider or "replay"
         self.default_model: Final = scripts[0].model or "replay"
         self.retry = RetryPolicy()
@@ -80,9 +80,7 @@ class ReplayProvider:
         dialect = dialect_of(vendor)
         settings = ProviderSettings(name=self.name)
         self._models = Models(settings, vendor, dialect.default_efforts, dialect.default_effort)
-        self._bodies: Bodies[ChatKey] = Bodies(
-            ChatFormat(self.name, dialect, lambda model: self.model(model).vision, images)
-        )
+        self._bodies: Bodies[ChatKey] = Bodies(ChatFormat(self.name, dialect, self.model, media))
         self._unbound = [_Cursor(script) for script in scripts]
         self._count = len(scripts)
         self._bound: dict[str, _Cursor] = {}

@@ -1,4 +1,4 @@
-"""Images beside the log: content-addressed objects, verified whenever they are read.
+"""Images and recordings beside the log: content-addressed objects, verified whenever they are read.
 
 An object is on disk before anything refers to it. The reference repeats what a reader of the log
 needs to know, and is checked against the object before its bytes reach a model.
@@ -15,7 +15,8 @@ from msgspec import UNSET
 
 from dsh_acp.errors import LogError, PromptError
 from dsh_acp.log.logfile import UNWRITABLE, disk_error
-from dsh_acp.messages import ImageRef
+from dsh_acp.log.sounds import audio_type
+from dsh_acp.messages import AudioRef, ImageRef, MediaRef
 
 MEDIA_TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif")
 
@@ -100,7 +101,26 @@ class Attachments:
             name=UNSET if name is None else name,
         )
 
-    def path(self, ref: ImageRef) -> Path:
+    def put_audio(self, data: bytes, name: str | None = None) -> AudioRef:
+        """Store a recording; its object is durable when this returns.
+
+        Raises:
+            PromptError: `UNSUPPORTED_CONTENT`, neither WAV nor MP3.
+            LogError: `DISK_FULL`, `IO`.
+        """
+        found = audio_type(data)
+        if found is None:
+            raise PromptError("the recording is neither WAV nor MP3", code="UNSUPPORTED_CONTENT")
+        digest = hashlib.sha256(data).hexdigest()
+        self._keep(digest, data)
+        return AudioRef(
+            attachment_id=f"sha256:{digest}",
+            media_type=found,
+            bytes=len(data),
+            name=UNSET if name is None else name,
+        )
+
+    def path(self, ref: MediaRef) -> Path:
         """Where the object lies, or would."""
         return self._path(ref.attachment_id.removeprefix("sha256:"))
 
@@ -128,7 +148,7 @@ class Attachments:
                 raise disk_error(exc, "the attachment") from exc
             self._memory[digest] = data
 
-    def get(self, ref: ImageRef) -> bytes:
+    def get(self, ref: MediaRef) -> bytes:
         """The bytes behind `ref`, checked against everything it says about them.
 
         Raises:
@@ -148,16 +168,22 @@ class Attachments:
                 ) from exc
         if hashlib.sha256(data).hexdigest() != digest:
             raise _corrupt(ref, "its bytes do not have that digest")
-        if len(data) != ref.bytes or dimensions(data) != (ref.media_type, ref.width, ref.height):
+        if len(data) != ref.bytes or not _is_kind(data, ref):
             raise _corrupt(ref, "its recorded size or kind is not that of its bytes")
         return data
+
+
+def _is_kind(data: bytes, ref: MediaRef) -> bool:
+    if isinstance(ref, AudioRef):
+        return audio_type(data) == ref.media_type
+    return dimensions(data) == (ref.media_type, ref.width, ref.height)
 
 
 def _is_digest(text: str) -> bool:
     return len(text) == 64 and set(text) <= set("0123456789abcdef")
 
 
-def _corrupt(ref: ImageRef, why: str) -> LogError:
+def _corrupt(ref: MediaRef, why: str) -> LogError:
     return LogError(
         f"the attachment {ref.attachment_id} is corrupt: {why}", code="ATTACHMENT_CORRUPT"
     )

@@ -1,4 +1,4 @@
-"""A session as one archive: its log verbatim, its descendants' logs, the images they name.
+"""A session as one archive: its log verbatim, its descendants' logs, what they attach.
 
 The same session gives the same bytes, whenever and wherever it is exported.
 """
@@ -14,16 +14,18 @@ import msgspec
 from dsh_acp import jsontext
 from dsh_acp.log.attachments import Attachments
 from dsh_acp.log.store import Store
-from dsh_acp.messages import ImageRef
+from dsh_acp.messages import Audio, Image, MediaRef
 
 _SUFFIX: Final = {
     "image/png": "png",
     "image/jpeg": "jpg",
     "image/webp": "webp",
     "image/gif": "gif",
+    "audio/wav": "wav",
+    "audio/mpeg": "mp3",
 }
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-_image: Final = msgspec.json.Decoder(ImageRef)
+_attached: Final = msgspec.json.Decoder(Image | Audio)
 
 
 def file_name(session_id: str) -> str:
@@ -41,7 +43,7 @@ def export(
     """The archive's bytes.
 
     Raises:
-        LogError: `NOT_FOUND`; `ATTACHMENT_MISSING` or `ATTACHMENT_CORRUPT`, an image that the log
+        LogError: `NOT_FOUND`; `ATTACHMENT_MISSING` or `ATTACHMENT_CORRUPT`, what the log
             names cannot be given.
     """
     import zipfile
@@ -62,7 +64,7 @@ def export(
 
         for name, data in logs.items():
             add(name, data)
-        for ref in _images(logs.values()):
+        for ref in _attachments(logs.values()):
             suffix = _SUFFIX.get(ref.media_type, "bin")
             add(f"media/{ref.attachment_id}.{suffix}", attachments.get(ref))
     return buffer.getvalue()
@@ -80,8 +82,8 @@ def write(store: Store, session_id: str, attachments: Attachments, target: Path)
     return path
 
 
-def _images(logs: Iterable[bytes]) -> list[ImageRef]:
-    found: dict[str, ImageRef] = {}
+def _attachments(logs: Iterable[bytes]) -> list[MediaRef]:
+    found: dict[str, MediaRef] = {}
     for log in logs:
         for line in log.split(b"\n"):
             if b'"attachmentId"' in line:
@@ -89,15 +91,15 @@ def _images(logs: Iterable[bytes]) -> list[ImageRef]:
     return [found[key] for key in sorted(found)]
 
 
-def _collect(value: Any, found: dict[str, ImageRef]) -> None:
+def _collect(value: Any, found: dict[str, MediaRef]) -> None:
     if isinstance(value, list):
         for item in cast(list[Any], value):
             _collect(item, found)
     elif isinstance(value, dict):
         fields = cast(dict[str, Any], value)
-        if fields.get("type") == "image" and "attachment" in fields:
+        if fields.get("type") in ("image", "audio") and "attachment" in fields:
             try:
-                ref = _image.decode(jsontext.encode(fields["attachment"]))
+                ref = _attached.decode(jsontext.encode(fields)).attachment
             except msgspec.ValidationError:
                 return
             found[ref.attachment_id] = ref

@@ -18,7 +18,7 @@ from dsh_acp.errors import LlmError, LogError
 from dsh_acp.llm import bodies as kept_bodies
 from dsh_acp.llm.anthropic import AnthropicProvider
 from dsh_acp.llm.dialects import DIALECTS
-from dsh_acp.llm.images import Budget
+from dsh_acp.llm.media import Budget
 from dsh_acp.llm.openai import ChatProvider
 from dsh_acp.llm.provider import Provider
 from dsh_acp.messages import (
@@ -232,7 +232,7 @@ def test_the_oldest_images_go_until_half_the_budget_is_free() -> None:
         ref = structs.replace(PIXELS, bytes=30, attachment_id=f"sha256:{number}")
         return Message.user((Image(ref),), id=str(number))
 
-    budget = Budget(limit=100)
+    budget = Budget(lambda ref: True, limit=100)
     dropped: list[int] = []
     for number in range(12):
         budget.add(picture(number))

@@ -19,6 +19,7 @@ const blockText = (block) => {
   if (block.type === "tool-call") return `→ ${block.name} ${block.arguments}`;
   if (block.type === "tool-result") return `${block.isError ? "✗" : "←"} ${contentText(block.content)}`;
   if (block.type === "image") return `[image ${block.attachment?.width}×${block.attachment?.height}]`;
+  if (block.type === "audio") return `[recording, ${block.attachment?.bytes} bytes]`;
   return `[${block.type}]`;
 };
 const contentText = (content) => (Array.isArray(content) ? content.map(blockText).join(" ") : String(content ?? ""));
