@@ -14,8 +14,10 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from dsh_acp import jsontext
 from dsh_acp.acp.cards import fallback_card
+from dsh_acp.acp.fragments import Fragment, fragment
 from dsh_acp.acp.updates import CallChanged, CallShown, Status, Update
 from dsh_acp.log.events import Event
+from dsh_acp.log.packed import Entry
 from dsh_acp.log.payloads import ErrorInfo, ToolCallEvent, ToolResultEvent
 from dsh_acp.messages import Block, ToolResult, text_of
 from dsh_acp.tools.legible import one_line
@@ -102,6 +104,8 @@ class Calls:
         self._open: dict[str, _Call] = {}
         self._used_ids: set[str] = set()
         self._arriving: dict[int, tuple[str, str, int]] = {}
+        self._pieces: list[Entry] = []
+        self._since: int | None = None
 
     def call_id(self, id: str) -> str:
         """The editor's id for the model's open call of that id, or for a subagent's call."""
@@ -118,13 +122,30 @@ class Calls:
 
     # ------------------------------------------------------------ life of a call
 
-    def arrive(self, index: int, id: str, name: str, first: int, last: int) -> list[Update]:
-        """A piece of the arguments of block `index`, which arrived from `first` to `last`."""
-        known_id, known_name, since = self._arriving.get(index, ("", "", first))
-        id, name = id or known_id, name or known_name
-        self._arriving[index] = (id, name, since)
+    def arrive(self, piece: Entry, first: int, last: int) -> list[Update]:
+        """A piece of some call's arguments, which arrived from `first` to `last`."""
+        since = self._since
+        if since is None or first < since:
+            self._since = since = first
+        self._pieces.append(piece)
+        # Histories have tens of thousands, and what a piece says matters once a call is slow.
+        return [] if last - since < _SLOW_CALL_MS else self._read_pieces()
+
+    def _read_pieces(self) -> list[Update]:
+        found: list[Update] = []
+        pieces, self._pieces = self._pieces, []
+        for piece in pieces:
+            part = fragment(piece)
+            if part is not None:
+                found += self._progress(part)
+        return found
+
+    def _progress(self, part: Fragment) -> list[Update]:
+        known_id, known_name, since = self._arriving.get(part.index, ("", "", part.first))
+        id, name = part.id or known_id, part.name or known_name
+        self._arriving[part.index] = (id, name, since)
         known = self._open.get(id)
-        if not id or not name or last - since < _SLOW_CALL_MS or (known and known.is_arriving):
+        if not id or not name or part.last - since < _SLOW_CALL_MS or (known and known.is_arriving):
             return []
         call = self._admit(id, name, "")
         return [CallShown(call.call_id, name, Card(title=one_line(name), kind=self._kind(name)))]
@@ -172,7 +193,10 @@ class Calls:
 
     def close_arriving(self) -> list[Update]:
         """The attempt is over; calls whose arguments were still arriving will never run."""
-        self._arriving.clear()
+        if self._since is not None:
+            self._since = None
+            self._pieces.clear()
+            self._arriving.clear()
         if not self._open:
             return []
         return self._close(lambda call: call.is_arriving, "cancelled")

@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Struct
 
 from dsh_acp.acp.calls import Calls
-from dsh_acp.acp.fragments import fragment
 from dsh_acp.acp.prompts import outcome
 from dsh_acp.acp.updates import (
     Block,
@@ -63,10 +62,11 @@ from dsh_acp.log.plugin_payloads import (
     SessionTitle,
 )
 from dsh_acp.messages import (
+    Audio,
     BlockEnd,
     Failure,
     Image,
-    ImageRef,
+    MediaRef,
     Message,
     Reasoning,
     ReasoningDelta,
@@ -82,7 +82,9 @@ _log = logging.getLogger(__name__)
 
 _MARKER: Final = 0xFFF
 
+_CHUNK: Final = AssistantChunk.TYPE
 _KIND: Final = b'"chunk":{"type":"'
+_KIND_SIZE: Final = len(_KIND)
 _WITHIN: Final = 256
 """Where in the line of a chunk its kind has been said, if the keys are in the format's order."""
 
@@ -90,8 +92,11 @@ _QUIET: Final = frozenset((b"block-start", b'usage","usa', b'finish","re'))
 """How the kinds of chunks begin that show nothing; logs are full of them."""
 
 _FRAGMENT: Final = b"tool-call-d"
-
-_BLOCK_END: Final = re.compile(rb'block-end","index":(\d+),"block":\{"type":"(tool-call")?')
+_END: Final = b'block-end",'
+_BLOCK_END: Final = re.compile(rb'block-end","index":(\d+),')
+_CALL: Final = b',"block":{"type":"tool-call",'
+_BLOCK_WITHIN: Final = 64
+"""Where after the kind a block has begun that ended, if the keys are in the format's order."""
 
 _FIRST_ATTEMPT: Final = b'"attempt":1,'
 _COMPLETED: Final = b'"reason":{"kind":"completed"}}}'
@@ -142,7 +147,6 @@ class Projection:
         self._shows: Final[Mapping[str, Callable[[Any, bool], list[Update]]]] = {
             **dict.fromkeys(ROW_TYPES, self._row),
             **dict.fromkeys(_RARE, self._rare),
-            AssistantChunk.TYPE: self._chunk,
             AssistantMessage.TYPE: self._answer,
             RequestDigest.TYPE: self._digest,
             RequestHeader.TYPE: self._header,
@@ -159,25 +163,38 @@ class Projection:
 
     def apply(self, entry: Entry, *, replay: bool = False) -> list[Update]:
         """What `entry` changes for the person. A fault in showing it is reported, not raised."""
-        show = self._shows.get(entry.type)
-        if show is None:
-            return []
-        try:
-            return show(entry, replay)
-        except Exception:  # noqa: BLE001 - a display fault must not starve what follows the entry
-            _log.exception("entry %d cannot be shown", entry.seq)
-            return []
+        return self._show((entry,), replay)
 
     def replay(self, entries: Iterable[Entry]) -> list[Update]:
         """`apply` each of `entries` as a part of the history."""
-        shows, updates = self._shows, list[Update]()
+        return self._show(entries, True)
+
+    def _show(self, entries: Iterable[Entry], replay: bool) -> list[Update]:
+        shows, arrive, updates = self._shows, self.calls.arrive, list[Update]()
         for entry in entries:
-            show = shows.get(entry.type)
-            if show is None:
-                continue
+            kind = entry.type
             try:
-                found = show(entry, True)
-            except Exception:  # noqa: BLE001 - as in `apply`
+                # More than half of a log is chunks, and few of them show anything.
+                if kind == _CHUNK and isinstance(entry, Event):
+                    line = entry.line
+                    at = line.find(_KIND, 0, _WITHIN) + _KIND_SIZE
+                    start = line[at : at + 11]
+                    if start in _QUIET:
+                        continue
+                    if start == _FRAGMENT:
+                        found = arrive(entry, entry.time, entry.time)
+                    elif start == _END and (
+                        line.find(_CALL, at, at + _BLOCK_WITHIN) > 0 or self._has_shown(line, at)
+                    ):
+                        continue
+                    else:
+                        found = self._chunk(entry)
+                else:
+                    show = shows.get(kind)
+                    if show is None:
+                        continue
+                    found = show(entry, replay)
+            except Exception:  # noqa: BLE001 - a display fault must not starve what follows the entry
                 _log.exception("entry %d cannot be shown", entry.seq)
                 continue
             if found:
@@ -189,9 +206,7 @@ class Projection:
     def _row(self, row: ChunkRow, replay: bool) -> list[Update]:
         kind = row.kind
         if kind == "tool-call":
-            return self.calls.arrive(
-                row.index, row.id or "", row.name or "", row.time0, row.end_time
-            )
+            return self.calls.arrive(row, row.time0, row.end_time)
         return self._text("agent" if kind == "text" else "thought", row.index, row.text)
 
     def _text(self, role: Role, index: int, text: str) -> list[Update]:
@@ -215,26 +230,20 @@ class Projection:
         self._streamed.clear()
         return self.calls.close_arriving()
 
-    def _chunk(self, event: Event, replay: bool) -> list[Update]:
-        line = event.line
-        at = line.find(_KIND, 0, _WITHIN) + len(_KIND)
-        kind = line[at : at + 11]
-        if kind in _QUIET:
-            return []
-        if kind == _FRAGMENT and (found := fragment(event)) is not None:
-            return self.calls.arrive(found.index, found.id, found.name, event.time, event.time)
+    def _has_shown(self, line: bytes, at: int) -> bool:
+        """Whether the block that ends here was streamed."""
         end = _BLOCK_END.match(line, at)
-        if end is not None and (end[2] is not None or int(end[1]) in self._streamed):
-            return []
+        return end is not None and int(end[1]) in self._streamed
+
+    def _chunk(self, event: Event) -> list[Update]:
         payload = decode_payload(event.type, event.raw)  # looked at once, so not kept
         match payload.chunk if isinstance(payload, AssistantChunk) else None:
             case TextDelta(index=index, text=text):
                 return self._text("agent", index, text)
             case ReasoningDelta(index=index, text=text):
                 return self._text("thought", index, text)
-            case ToolCallDelta() as delta:
-                name = delta.name if isinstance(delta.name, str) else ""
-                return self.calls.arrive(delta.index, delta.id, name, event.time, event.time)
+            case ToolCallDelta():
+                return self.calls.arrive(event, event.time, event.time)
             case BlockEnd(index=index, block=Text(text=text)) if index not in self._streamed:
                 return self._text("agent", index, text)
             case BlockEnd(index=index, block=Reasoning(text=text)) if index not in self._streamed:
@@ -361,19 +370,19 @@ class Projection:
         shown = message.source.get("blocks")
         if isinstance(shown, list):
             # What was typed, where the model was given something else for it.
-            images = {
+            attached = {
                 block.attachment.attachment_id: block.attachment
                 for block in message.content
-                if isinstance(block, Image)
+                if isinstance(block, Image | Audio)
             }
-            return [_shown(message.id, block, images) for block in cast(list[Any], shown)]
+            return [_shown(message.id, block, attached) for block in cast(list[Any], shown)]
         found: list[Update] = []
         for block in message.content:
             match block:
                 case Text(text=text) if text:
                     found.append(Chunk("user", message.id, text))
-                case Image(attachment=image):
-                    found.append(Block("user", message.id, image))
+                case Image() | Audio():
+                    found.append(Block("user", message.id, block.attachment))
                 case _:
                     pass
         return found
@@ -427,12 +436,12 @@ def _spaced(args: str) -> str:
     return args if not args or args[0].isspace() else f" {args}"
 
 
-def _shown(message_id: str, shown: Any, images: Mapping[str, ImageRef]) -> Update:
+def _shown(message_id: str, shown: Any, attached: Mapping[str, MediaRef]) -> Update:
     block = cast(dict[str, Any], shown if isinstance(shown, dict) else {})
     match block.get("type"):
         case "text":
             return Chunk("user", message_id, str(block.get("text", "")))
-        case "attachment" if block.get("id") in images:
-            return Block("user", message_id, images[block["id"]])
+        case "attachment" if block.get("id") in attached:
+            return Block("user", message_id, attached[block["id"]])
         case _:
             return Block("user", message_id, block)

@@ -4,13 +4,13 @@ The projection makes updates from log entries; the codec of each protocol versio
 frames.
 """
 
-from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from msgspec import Struct
 
 from dsh_acp.agent.commands import CommandInfo
-from dsh_acp.messages import ImageRef
+from dsh_acp.messages import MediaRef
 from dsh_acp.tools.tool import Card
 
 Role: TypeAlias = Literal["agent", "thought", "user"]
@@ -26,11 +26,11 @@ class Chunk(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """A piece of a message that is not text: an image, or a content block as the client sent it."""
+    """A piece of a message that is no text: an attachment, or a block as the client sent it."""
 
     role: Role
     message_id: str
-    content: ImageRef | dict[str, Any]
+    content: MediaRef | dict[str, Any]
 
 
 class CallShown(Struct, frozen=True):
@@ -205,34 +205,50 @@ def merged(updates: Iterable[Update]) -> list[Update]:
     texts: list[str] = []
     open_chunk: Chunk | None = None
     for update in updates:
-        if (
+        if not isinstance(update, Chunk):
+            if len(texts) > 1:
+                _close(found, texts)
+            open_chunk, texts = None, []
+        elif (
             open_chunk is not None
-            and isinstance(update, Chunk)
             and update.message_id == open_chunk.message_id
             and update.role == open_chunk.role
         ):
             texts.append(update.text)
             continue
-        if open_chunk is not None and len(texts) > 1:
-            found[-1] = Chunk(open_chunk.role, open_chunk.message_id, "".join(texts))
+        else:
+            if len(texts) > 1:
+                _close(found, texts)
+            open_chunk, texts = update, [update.text]
         found.append(update)
-        open_chunk = update if isinstance(update, Chunk) else None
-        texts = [update.text] if isinstance(update, Chunk) else []
-    if open_chunk is not None and len(texts) > 1:
-        found[-1] = Chunk(open_chunk.role, open_chunk.message_id, "".join(texts))
+    if len(texts) > 1:
+        _close(found, texts)
     return found
 
 
-def settled(updates: Iterable[Update]) -> list[Update]:
-    """A replay without what a later update of it replaces: titles, usage, plans."""
-    listed = list(updates)
-    last: dict[type, int] = {
-        type(update): position
-        for position, update in enumerate(listed)
-        if isinstance(update, Title | Used | Plan)
-    }
-    return [
-        update
-        for position, update in enumerate(listed)
-        if last.get(type(update), position) == position
-    ]
+def _close(found: list[Update], texts: list[str]) -> None:
+    chunk = cast(Chunk, found[-1])
+    found[-1] = Chunk(chunk.role, chunk.message_id, "".join(texts))
+
+
+_STATES: Final = (Title, Used, Plan)
+
+
+def settled(updates: Sequence[Update]) -> Sequence[Update]:
+    """A replay without what a later update of it replaces.
+
+    That are titles, usage, plans, and that a call began which has ended.
+    """
+    replaced: set[int] = set()
+    last: dict[type, int] = {}
+    begun: dict[str, int] = {}
+    for position, update in enumerate(updates):
+        if isinstance(update, CallChanged):
+            if update.status == "in_progress":
+                begun[update.call_id] = position
+            elif begun:
+                replaced.add(begun.pop(update.call_id, -1))
+        elif isinstance(update, _STATES):
+            replaced.add(last.get(type(update), -1))
+            last[type(update)] = position
+    return [update for position, update in enumerate(updates) if position not in replaced]

@@ -4,7 +4,7 @@ A torn tail is what a crash leaves and is cut off. Damage before a later `turn/e
 else: committed facts are gone, and the log is refused rather than guessed at.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final, cast
@@ -35,59 +35,62 @@ from dsh_acp.log.validation import (
 
 VERSION: Final = 0
 
+_ROW_LETTERS: Final = frozenset(start[9:10] for start in STARTS)
+
 
 class Scan(Struct, frozen=True):
     """The physical contents of a log; `committed` is the size up to its last good line."""
 
-    header: SessionHeader
     entries: list[Entry]
     committed: int
     torn: bytes
 
 
-def scan(data: bytes, *, placeholders: bool = False) -> Scan:
-    """Read the lines of a log.
+def scan(lines: list[bytes]) -> Scan:
+    """Read the `lines` of a log, the header and what follows the last newline included.
 
     Raises:
-        LogError: `CORRUPT`, there is no header, or a committed region is damaged.
+        LogError: `CORRUPT`, a committed region is damaged.
     """
-    lines = data.split(b"\n")
-    tail = lines.pop()  # what follows the last newline is torn, or nothing
-    if not lines or not lines[0].strip():
-        raise LogError("empty or header-less session log", code="CORRUPT")
-    header = decode_session_header(lines[0], placeholders=placeholders)
-    committed = len(lines[0]) + 1
-    if header.version != VERSION:
-        return Scan(header, [], committed, b"")
-    entries = _quick(lines[1:])
-    if entries is not None:
-        return Scan(header, entries, len(data) - len(tail), tail)
-    entries, issue = _careful(lines)
-    committed += sum(map(len, islice(lines, 1, len(entries) + 1))) + len(entries)
-    if issue and any(_is_turn_end(line) for line in lines[len(entries) + 1 :]):
+    size = sum(map(len, lines)) + len(lines) - 1
+    *whole, tail = lines
+    entries, issue = _careful(whole)
+    good = len(entries) + 1
+    if issue and any(_is_turn_end(line) for line in whole[good:]):
         raise LogError(issue, code="CORRUPT")
-    return Scan(header, entries, committed, data[committed:])
+    torn = b"\n".join([*whole[good:], tail])
+    return Scan(entries, size - len(torn), torn)
 
 
-def _quick(lines: list[bytes]) -> list[Entry] | None:
-    """The entries of `lines` if there is nothing at all to say about them."""
-    row, event, starts = bare_row, bare_event, STARTS
-    try:
-        entries: list[Entry] = [row(line) if line[:21] in starts else event(line) for line in lines]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+class _Doubt(Exception):
+    """A line about which there is something to say."""
+
+
+def _plain(lines: Iterable[bytes]) -> Iterator[Entry]:
+    """The entries of `lines` if there is nothing at all to say about them.
+
+    Raises:
+        _Doubt: there is.
+    """
+    read_row, read_event, keep = bare_row, bare_event, force_setattr
     expected = 0
-    for entry, line in zip(entries, lines, strict=True):
-        if isinstance(entry, Event):
-            if entry.seq != expected:
-                return None
-            expected += 1
-        else:
-            if entry.seq0 != expected or not is_sound(entry):
-                return None
-            expected = entry.end_seq
-        force_setattr(entry, "line", line)
-    return entries
+    try:
+        for line in lines:
+            # Few types begin with the letters of the packed rows'.
+            if line[9:10] in _ROW_LETTERS and line[:21] in STARTS:
+                entry = read_row(line)
+                if entry.seq0 != expected or not is_sound(entry):
+                    raise _Doubt
+                expected = entry.end_seq
+            else:
+                entry = read_event(line)
+                if entry.seq != expected:
+                    raise _Doubt
+                expected += 1
+            keep(entry, "line", line)
+            yield entry
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise _Doubt from None
 
 
 def _careful(lines: list[bytes]) -> tuple[list[Entry], str]:
@@ -159,32 +162,48 @@ def load(
     Raises:
         LogError: `CORRUPT`, `UNSUPPORTED_VERSION`, `UNKNOWN_EVENT`, `INVALID_EVENT`.
     """
-    found = scan(data, placeholders=placeholders)
-    session_id = found.header.id
-    if expected_id is not None and found.header.version == VERSION and session_id != expected_id:
+    lines = data.split(b"\n")
+    # What follows the last newline is torn, or nothing.
+    if len(lines) < 2 or not lines[0].strip():
+        raise LogError("empty or header-less session log", code="CORRUPT")
+    header = decode_session_header(lines[0], placeholders=placeholders)
+    if expected_id is not None and header.version == VERSION and header.id != expected_id:
         raise LogError(
             f'stored session identity mismatch: requested "{expected_id}",'
-            f' header contains "{session_id}"',
+            f' header contains "{header.id}"',
             code="CORRUPT",
         )
-    _check_version(expected_id or session_id, found.header.version, path)
-    log = LoadedLog(found.header, path)
+    _check_version(expected_id or header.id, header.version, path)
+    log = LoadedLog(header, path)
     try:
-        _fold(log, session_id, found.entries)
-    except LogError:
-        # Old forms break rules, so only a log that breaks one is searched for them.
-        entries = migration.migrate(session_id, found.entries)
-        if entries is found.entries:
-            raise
-        log = LoadedLog(found.header, path)
-        log.migrated = True
-        _fold(log, session_id, entries)
-    log.committed, log.torn = found.committed, found.torn
+        # Read, check and take in while the line is at hand: a long log fits in no cache.
+        _fold(log, _plain(islice(lines, 1, len(lines) - 1)))
+        log.committed, log.torn = len(data) - len(lines[-1]), lines[-1]
+    except (_Doubt, LogError):
+        log = _read_with_care(header, lines, path)
     log.stored_seq = log.seq
     if close:
         log.closers = tuple(repair.closers(log))
         for event in log.closers:
             log.admit(event)
+    return log
+
+
+def _read_with_care(header: SessionHeader, lines: list[bytes], path: Path | None) -> LoadedLog:
+    """The log of lines that are torn, damaged, of old forms or written in an unusual way."""
+    found = scan(lines)
+    log = LoadedLog(header, path)
+    try:
+        _fold(log, found.entries)
+    except LogError:
+        # Old forms break rules, so only a log that breaks one is searched for them.
+        entries = migration.migrate(header.id, found.entries)
+        if entries is found.entries:
+            raise
+        log = LoadedLog(header, path)
+        log.migrated = True
+        _fold(log, entries)
+    log.committed, log.torn = found.committed, found.torn
     return log
 
 
@@ -195,7 +214,9 @@ _QUIET: Final = (frozenset(PAYLOADS) | ROW_TYPES) - _CHECKED
 _PLAIN: Final = frozenset(PAYLOADS) - _CHECKED - FOLDED_TYPES
 
 
-def _fold(log: LoadedLog, session_id: str, entries: list[Entry]) -> None:
+def _fold(log: LoadedLog, entries: Iterable[Entry]) -> None:
+    session_id = log.header.id
+
     def check(entry: Entry) -> None:
         if entry.type not in _QUIET:
             _check(session_id, cast(Event, entry))
