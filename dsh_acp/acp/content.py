@@ -2,13 +2,14 @@
 
 Their own words are kept verbatim and in place. A link becomes a readable reference that says where
 it leads and whether it can be read; embedded text is included once, clearly delimited; an image
-goes to a model that sees, and is otherwise saved as a file and mentioned. Plain text is never
+goes to a model that sees and a recording to one that hears; otherwise each is saved as a file and
+mentioned. Plain text is never
 searched for mentions: an `@word` is whatever its author meant.
 """
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,11 +18,18 @@ from msgspec import Struct
 
 from dsh_acp import jsontext
 from dsh_acp.acp import links
-from dsh_acp.acp.uploads import Uploads, image_type
+from dsh_acp.acp.uploads import Uploads, image_type, sound_name
 from dsh_acp.errors import DshError, PromptError
-from dsh_acp.messages import Block, Image, ImageRef, Text
+from dsh_acp.log.attachments import Attachments
+from dsh_acp.log.sounds import audio_type
+from dsh_acp.messages import Audio, Block, Image, Text
 
-StoreImage = Callable[[bytes, str, str | None], ImageRef]
+
+class Note(Struct, frozen=True):
+    """Something that the person should know of their prompt."""
+
+    title: str
+    text: str
 
 
 class Reading(Struct):
@@ -32,7 +40,7 @@ class Reading(Struct):
 
     content: list[Block]
     shown: list[dict[str, Any]] | None
-    notes: list[str]
+    notes: list[Note]
 
 
 def text_of(blocks: Sequence[Any]) -> str:
@@ -70,10 +78,14 @@ async def read(
     *,
     cwd: str,
     sees_images: bool,
-    store_image: StoreImage,
+    hears: bool,
+    attachments: Attachments,
     uploads: Uploads,
 ) -> Reading:
     """Any prompt. Files are looked at in a thread.
+
+    What the model takes goes to `attachments` and is durable there when this returns; what it
+    does not take goes to `uploads`.
 
     Raises:
         PromptError: `EMPTY_PROMPT`, `UNSUPPORTED_CONTENT`, `INVALID_CONTENT`; nothing is stored
@@ -81,7 +93,7 @@ async def read(
     """
     if is_plain(blocks):
         return read_plain(blocks)
-    reader = _Reader(cwd, sees_images, store_image, uploads)
+    reader = _Reader(cwd, sees_images, hears, attachments, uploads)
     for position, block in enumerate(blocks, 1):
         reader.check(position, block)
     return await to_thread.run_sync(reader.read, blocks)
@@ -89,15 +101,16 @@ async def read(
 
 class _Reader:
     def __init__(
-        self, cwd: str, sees_images: bool, store_image: StoreImage, uploads: Uploads
+        self, cwd: str, sees_images: bool, hears: bool, attachments: Attachments, uploads: Uploads
     ) -> None:
         self._cwd = cwd
         self._sees_images = sees_images
-        self._store_image = store_image
+        self._hears = hears
+        self._attachments = attachments
         self._uploads = uploads
         self._content: list[Block] = []
         self._text: list[str] = []
-        self._notes: list[str] = []
+        self._notes: list[Note] = []
         self._decoded: dict[int, bytes] = {}
 
     # ------------------------------------------------------------ checking
@@ -109,16 +122,11 @@ class _Reader:
                 _string(block, "text", position)
             case "resource_link":
                 _string(block, "uri", position)
-            case "image":
+            case "image" | "audio" as kind:
                 data = _string(block, "data", position)
-                self._decoded[position] = _base64(data, position, "image")
+                self._decoded[position] = _base64(data, position, kind)
             case "resource":
                 self._check_resource(position, block)
-            case "audio":
-                raise PromptError(
-                    f"Prompt block {position}: audio is not supported by this agent.",
-                    code="UNSUPPORTED_CONTENT",
-                )
             case kind:
                 raise PromptError(
                     f'Prompt block {position}: content of type "{kind}" is not supported.',
@@ -149,6 +157,8 @@ class _Reader:
                 case "image":
                     name = links.file_name(block.get("uri"))
                     shown.append(self._picture(self._decoded[position], name))
+                case "audio":
+                    shown.append(self._sound(self._decoded[position], block.get("mimeType")))
                 case _:
                     shown.append(self._embedded(position, _resource(block, position)))
         self._end_text()
@@ -183,7 +193,7 @@ class _Reader:
         media_type = image_type(data)
         if media_type and self._sees_images:
             try:
-                image = self._store_image(data, media_type, name)
+                image = self._attachments.put(data, media_type, name)
             except DshError:
                 pass  # no usable picture after all; it is still a file
             else:
@@ -197,8 +207,34 @@ class _Reader:
             else "it is no PNG, JPEG, WebP or GIF that could be read"
         )
         self._text.append(f"\n[An image ({len(data)} bytes) was saved to {path}; {why}]\n")
-        self._notes.append(f"An image of your prompt was saved to {path}: {why}.")
+        said = f"An image of your prompt was saved to {path}: {why}."
+        self._notes.append(Note("Image saved", said))
         return {"type": "text", "text": f"[image {name or path}]"}
+
+    def _sound(self, data: bytes, claimed: Any) -> dict[str, Any]:
+        is_known = audio_type(data) is not None
+        if is_known and self._hears:
+            sound = self._attachments.put_audio(data)
+            self._end_text()
+            self._content.append(Audio(sound))
+            return {"type": "attachment", "id": sound.attachment_id}
+        path = self._uploads.save(data, sound_name(data, claimed))
+        reasons: list[str] = []
+        remedies: list[str] = []
+        if not self._hears:
+            reasons.append("the current model does not hear")
+            remedies.append("choose a model that hears")
+        if not is_known:
+            reasons.append("it is no WAV or MP3")
+            remedies.append("send it as WAV or MP3")
+        why, what = " and ".join(reasons), " and ".join(remedies)
+        self._text.append(f"\n[A recording ({len(data)} bytes) was saved to {path}; {why}]\n")
+        said = (
+            f"A recording of your prompt was saved to {path}, and the model was told where it is: "
+            f"{why}. To have it heard, {what}."
+        )
+        self._notes.append(Note("Recording not heard", said))
+        return {"type": "text", "text": f"[recording {path}]"}
 
 
 # ---------------------------------------------------------------- shapes

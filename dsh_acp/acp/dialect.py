@@ -4,7 +4,7 @@ from typing import Protocol
 
 from dsh_acp.acp.client import Client
 from dsh_acp.acp.codec import Codec
-from dsh_acp.acp.pieces import ReadImage
+from dsh_acp.acp.pieces import ReadMedia
 from dsh_acp.acp.prompts import Prompts
 from dsh_acp.agent.session import Session
 
@@ -22,7 +22,7 @@ class Dialect(Protocol):
         """Whether commands are shown by the agent, and stopped by the client one by one."""
         ...
 
-    def codec(self, session_id: str, client: Client, read_image: ReadImage) -> Codec:
+    def codec(self, session_id: str, client: Client, read: ReadMedia) -> Codec:
         """The frames of one session."""
         ...
 

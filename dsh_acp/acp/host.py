@@ -87,12 +87,12 @@ class Host:
 
     @property
     def attachments(self) -> Attachments:
-        """The images beside the logs."""
+        """The images and recordings beside the logs."""
         return self._get().attachments
 
     @property
     def uploads(self) -> Uploads:
-        """Where files of prompts go that are no images for the model."""
+        """Where files of prompts go that the model does not take."""
         return self._get().uploads
 
     @property

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from dsh_acp.errors import DshError
-from dsh_acp.messages import ImageRef
+from dsh_acp.messages import AudioRef, MediaRef
 
-ReadImage: TypeAlias = Callable[[ImageRef], bytes]
+ReadMedia: TypeAlias = Callable[[MediaRef], bytes]
 
 
 def iso(milliseconds: int) -> str:
@@ -16,12 +16,14 @@ def iso(milliseconds: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
 
 
-def picture(image: ImageRef, read: ReadImage) -> dict[str, Any]:
-    """An image as a content block; its name when it cannot be read any more."""
+def attached(ref: MediaRef, read: ReadMedia) -> dict[str, Any]:
+    """An image or a recording as a content block; its name when it cannot be read any more."""
     from base64 import b64encode
 
     try:
-        data = read(image)
+        data = read(ref)
     except (DshError, OSError):
-        return {"type": "text", "text": f"[image {image.name or image.attachment_id}]"}
-    return {"type": "image", "data": b64encode(data).decode("ascii"), "mimeType": image.media_type}
+        what = "recording" if isinstance(ref, AudioRef) else "image"
+        return {"type": "text", "text": f"[{what} {ref.name or ref.attachment_id}]"}
+    kind = "audio" if isinstance(ref, AudioRef) else "image"
+    return {"type": kind, "data": b64encode(data).decode("ascii"), "mimeType": ref.media_type}

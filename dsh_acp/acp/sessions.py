@@ -323,11 +323,12 @@ class Sessions:
                 blocks,
                 cwd=chosen.cwd,
                 sees_images=info is not None and info.vision,
-                store_image=self.host.attachments.put,
+                hears=info is not None and info.audio,
+                attachments=self.host.attachments,
                 uploads=self.host.uploads,
             )
         for note in reading.notes:
-            conversation.write(conversation.voice.note("info", "Image saved", note))
+            conversation.write(conversation.voice.note("info", note.title, note.text))
         source: dict[str, Any] = {"kind": "user"}
         if reading.shown is not None:
             source["blocks"] = reading.shown

@@ -7,10 +7,15 @@ to be harmless, so an odd name or media type can neither leave the folder nor sp
 import hashlib
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from dsh_acp.log.sounds import MP3, WAV, audio_type
 
 _EXTENSIONS: Final = frozenset(
-    "bin csv gif html jpeg jpg json md pdf png rtf svg tar txt webp xml yaml yml zip".split()
+    (
+        "bin csv gif html jpeg jpg json md pdf png rtf svg tar txt webp xml yaml yml zip "
+        "aac aiff flac m4a mp3 ogg opus wav weba"
+    ).split()
 )
 _SIGNATURES: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -26,6 +31,26 @@ def image_type(data: bytes) -> str | None:
         if data.startswith(signature):
             return media_type
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+_SOUNDS: Final = {
+    WAV: "wav",
+    MP3: "mp3",
+    "audio/aac": "aac",
+    "audio/aiff": "aiff",
+    "audio/flac": "flac",
+    "audio/mp4": "m4a",
+    "audio/ogg": "ogg",
+    "audio/opus": "opus",
+    "audio/webm": "weba",
+    "audio/x-m4a": "m4a",
+}
+
+
+def sound_name(data: bytes, claimed: Any) -> str:
+    """A name for a recording; its ending is that of its bytes, else of the `claimed` media type."""
+    kind = audio_type(data) or str(claimed).partition(";")[0].strip().lower()
+    return f"recording.{_SOUNDS.get(kind, 'bin')}"
 
 
 class Uploads:

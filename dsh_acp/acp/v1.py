@@ -10,7 +10,7 @@ from typing import Any, Final
 from dsh_acp.acp import cards
 from dsh_acp.acp.client import Client
 from dsh_acp.acp.codec import Asking
-from dsh_acp.acp.pieces import ReadImage, iso, picture
+from dsh_acp.acp.pieces import ReadMedia, attached, iso
 from dsh_acp.acp.updates import (
     Attached,
     Block,
@@ -33,7 +33,7 @@ from dsh_acp.acp.updates import (
     Value,
 )
 from dsh_acp.agent.commands import CommandInfo
-from dsh_acp.messages import ImageRef
+from dsh_acp.messages import AudioRef, ImageRef
 from dsh_acp.tools.tool import Card, TerminalView
 from dsh_acp.wire import frames
 
@@ -50,11 +50,11 @@ _LIVE_SHOWN: Final = 8_000
 class Codec:
     """Frames for one session and one client. Remembers which calls are shown as terminals."""
 
-    def __init__(self, session_id: str, client: Client, read_image: ReadImage) -> None:
+    def __init__(self, session_id: str, client: Client, read: ReadMedia) -> None:
         self.is_replaying = False
         self._session_id: Final = session_id
         self._client: Final = client
-        self._read_image: Final = read_image
+        self._read: Final = read
         self._prefix: Final = (
             b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":'
             % frames.encode(session_id)
@@ -138,8 +138,8 @@ class Codec:
 
     def _block(self, block: Block) -> dict[str, Any]:
         content = block.content
-        if isinstance(content, ImageRef):
-            content = picture(content, self._read_image)
+        if isinstance(content, ImageRef | AudioRef):
+            content = attached(content, self._read)
         return {
             "sessionUpdate": _KINDS[block.role],
             "content": content,

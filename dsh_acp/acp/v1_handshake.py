@@ -98,8 +98,9 @@ def result(client: Client) -> dict[str, Any]:
 def capabilities(methods: Mapping[str, str] = METHODS) -> dict[str, Any]:
     """`agentCapabilities` for a table of methods.
 
-    Images are always accepted: a model that sees them gets them, for others they are saved as
-    files and mentioned, and the person is told. So the flag holds whichever model is chosen later.
+    Images and recordings are always accepted: a model that sees or hears gets them, for others they
+    are saved as files and mentioned, and the person is told. So the flags hold whichever model is
+    chosen later.
     """
     session: dict[str, Any] = {
         marker: {} for marker in _SESSION_MARKERS if f"session/{marker}" in methods
@@ -107,7 +108,7 @@ def capabilities(methods: Mapping[str, str] = METHODS) -> dict[str, Any]:
     session["additionalDirectories"] = {}
     found: dict[str, Any] = {
         "loadSession": "session/load" in methods,
-        "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
+        "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
         "mcpCapabilities": {"http": True, "sse": True},
         "sessionCapabilities": session,
     }

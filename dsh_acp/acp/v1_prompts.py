@@ -3,7 +3,7 @@
 from dsh_acp.acp import v1
 from dsh_acp.acp.client import Client
 from dsh_acp.acp.codec import Codec
-from dsh_acp.acp.pieces import ReadImage
+from dsh_acp.acp.pieces import ReadMedia
 from dsh_acp.acp.prompts import Prompt, Prompts
 from dsh_acp.agent.session import Session
 from dsh_acp.wire.frames import RpcError
@@ -16,9 +16,9 @@ class Version1:
     echoes = False
     owns_terminals = False
 
-    def codec(self, session_id: str, client: Client, read_image: ReadImage) -> Codec:
+    def codec(self, session_id: str, client: Client, read: ReadMedia) -> Codec:
         """Frames of version 1."""
-        return v1.Codec(session_id, client, read_image)
+        return v1.Codec(session_id, client, read)
 
     def prompts(self, codec: Codec, session: Session) -> Prompts:
         """Prompts that are answered at the end of their turn."""

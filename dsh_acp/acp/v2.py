@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dsh_acp.acp import cards, patches, v2_parts
 from dsh_acp.acp.codec import Asking
-from dsh_acp.acp.pieces import ReadImage, iso, picture
+from dsh_acp.acp.pieces import ReadMedia, attached, iso
 from dsh_acp.acp.updates import (
     Attached,
     Block,
@@ -33,7 +33,7 @@ from dsh_acp.acp.updates import (
     Update,
     Used,
 )
-from dsh_acp.messages import ImageRef
+from dsh_acp.messages import AudioRef, ImageRef
 from dsh_acp.tools.legible import one_line
 from dsh_acp.tools.tool import Card, TerminalView
 from dsh_acp.wire import frames
@@ -57,10 +57,10 @@ class Codec:
     `is_replaying` while history is sent: a notice is no history, so its words become a message.
     """
 
-    def __init__(self, session_id: str, read_image: ReadImage) -> None:
+    def __init__(self, session_id: str, read: ReadMedia) -> None:
         self.is_replaying = False
         self._session_id: Final = session_id
-        self._read_image: Final = read_image
+        self._read: Final = read
         self._prefix: Final = (
             b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":'
             % frames.encode(session_id)
@@ -139,8 +139,8 @@ class Codec:
 
     def _block(self, block: Block) -> bytes:
         content = block.content
-        if isinstance(content, ImageRef):
-            content = picture(content, self._read_image)
+        if isinstance(content, ImageRef | AudioRef):
+            content = attached(content, self._read)
         if (block.role, block.message_id) not in self._told:
             return self._message(block.role, block.message_id, content)
         kind = f"{_KINDS[block.role]}_chunk"

@@ -108,11 +108,11 @@ def result(client: Client) -> dict[str, Any]:
 def capabilities(methods: Mapping[str, str] = METHODS) -> dict[str, Any]:
     """`capabilities` for a table of methods; the sessions' own methods are the baseline.
 
-    Images are always accepted, as files where the model sees none. What waits in a session's
-    inbox is told in `_pending_update`s and changed by the methods named under `_meta`.
+    Images and recordings are always accepted, as files where the model takes none. What waits in
+    a session's inbox is told in `_pending_update`s and changed by the methods named under `_meta`.
     """
     session: dict[str, Any] = {
-        "prompt": {"image": {}, "embeddedContext": {}},
+        "prompt": {"image": {}, "audio": {}, "embeddedContext": {}},
         "mcp": {"stdio": {}, "http": {}},
     }
     if "session/delete" in methods:

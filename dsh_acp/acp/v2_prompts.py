@@ -10,7 +10,7 @@ from dsh_acp.acp import v2
 from dsh_acp.acp.background import Background
 from dsh_acp.acp.client import Client
 from dsh_acp.acp.codec import Codec
-from dsh_acp.acp.pieces import ReadImage
+from dsh_acp.acp.pieces import ReadMedia
 from dsh_acp.acp.prompts import Prompt, Prompts, outcome
 from dsh_acp.agent.session import Session
 from dsh_acp.log.events import Event
@@ -36,9 +36,9 @@ class Version2:
     echoes = True
     owns_terminals = True
 
-    def codec(self, session_id: str, client: Client, read_image: ReadImage) -> Codec:
+    def codec(self, session_id: str, client: Client, read: ReadMedia) -> Codec:
         """Frames of version 2."""
-        return v2.Codec(session_id, read_image)
+        return v2.Codec(session_id, read)
 
     def prompts(self, codec: Codec, session: Session) -> Prompts:
         """Prompts that are answered by a receipt."""

@@ -104,6 +104,7 @@ class Model:
         self.requests: list[Request] = []
         self.window: int | None = 100_000
         self.vision = False
+        self.audio = False
         self.ids = ["one", "two"]
         self.has_key = True
         self.news: Callable[[], None] = lambda: None
@@ -114,6 +115,7 @@ class Model:
             name=model.capitalize(),
             context_window=self.window,
             vision=self.vision,
+            audio=self.audio,
             efforts=("low", "high"),
             default_effort="low",
             price=Price(1.0, 2.0, 0.5),

@@ -66,7 +66,7 @@ async def test_markers_are_objects_and_the_prompt_kinds_are_those_that_are_read(
 ) -> None:
     async with bench.editor() as editor:
         session = (await editor.initialize())["capabilities"]["session"]
-        assert session["prompt"] == {"image": {}, "embeddedContext": {}}
+        assert session["prompt"] == {"image": {}, "audio": {}, "embeddedContext": {}}
         assert session["mcp"] == {"stdio": {}, "http": {}}
         assert session["delete"] == session["additionalDirectories"] == {}
 

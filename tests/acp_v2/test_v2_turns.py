@@ -217,7 +217,7 @@ async def test_a_prompt_that_cannot_be_read_is_refused_without_a_state(bench: Be
         session = await editor.new()
         for prompt in (
             [],
-            [{"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}],
+            [{"type": "audio", "data": "%%%", "mimeType": "audio/wav"}],
             [{"type": "_x"}],
         ):
             frame = await editor.response(editor.begin(session, prompt))
