@@ -231,7 +231,7 @@ def _bash(args: Arguments, cwd: str) -> Card:
         return Card(title=command, kind="execute", content=content)
     folder = full_path(text_or(args, "workdir", cwd), cwd)
     view = TerminalView(command, folder)
-    return Card(title=command, kind="execute", terminal=view, content=content, raw_input=command)
+    return Card(title=command, kind="execute", terminal=view, content=content, raw_input=args)
 
 
 def _ran(args: Arguments, content: tuple[Block, ...], is_error: bool, meta: Any, cwd: str) -> Card:
@@ -265,14 +265,14 @@ def _grep(args: Arguments, cwd: str) -> Card:
         title += f" in {short(path, cwd)}"
     if include := text_or(args, "include", ""):
         title += f" ({include})"
-    return Card(title=title, kind="search", raw_input=args["pattern"])
+    return Card(title=title, kind="search", raw_input=args)
 
 
 def _glob(args: Arguments, cwd: str) -> Card:
     title = f"Glob {text(args, 'pattern')}"
     if path := text_or(args, "path", ""):
         title += f" in {short(path, cwd)}"
-    return Card(title=title, kind="search", raw_input=args["pattern"])
+    return Card(title=title, kind="search", raw_input=args)
 
 
 _ASKED: Final[Mapping[str, str]] = {
@@ -304,7 +304,7 @@ def _lsp(args: Arguments, cwd: str) -> Card:
 def _todo(args: Arguments, cwd: str) -> Card:
     if not isinstance(args.get("todos"), list):
         raise Odd
-    return Card(title="Update todo list", kind="other", raw_input=args["todos"])
+    return Card(title="Update todo list", kind="other", raw_input=args)
 
 
 def _ask(args: Arguments, cwd: str) -> Card:
@@ -312,7 +312,7 @@ def _ask(args: Arguments, cwd: str) -> Card:
     first: Any = cast(list[Any], asked)[0] if isinstance(asked, list) and asked else None
     if not isinstance(first, dict):
         raise Odd
-    return Card(title=text(cast(Arguments, first), "question"), kind="other", raw_input=asked)
+    return Card(title=text(cast(Arguments, first), "question"), kind="other", raw_input=args)
 
 
 def _plan(args: Arguments, cwd: str) -> Card:
@@ -330,7 +330,7 @@ def _planned(
 
 def _skill(args: Arguments, cwd: str) -> Card:
     name = text(args, "name")
-    return Card(title=f"Load skill {name}", kind="read", raw_input=name)
+    return Card(title=f"Load skill {name}", kind="read", raw_input=args)
 
 
 def _subagent(args: Arguments, cwd: str) -> Card:
@@ -364,7 +364,7 @@ def _search(args: Arguments, cwd: str) -> Card:
 def _typed(args: Arguments, cwd: str) -> Card:
     typed = text(args, "text")
     where = f"In terminal {one_line(text(args, 'sessionId'))}"
-    return Card(title=typed or "Enter", kind="execute", content=(Text(where),), raw_input=typed)
+    return Card(title=typed or "Enter", kind="execute", content=(Text(where),), raw_input=args)
 
 
 def _terminal(title: str, kind: Kind) -> "CallCard":

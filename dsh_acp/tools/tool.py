@@ -80,6 +80,7 @@ class Card(Struct, frozen=True, kw_only=True):
     content: tuple[Block, ...] | None = None
     terminal: TerminalView | None = None
     raw_input: Any = None
+    """The arguments as the model gave them. Toad takes a call only if they are an object."""
 
 
 class Version(Struct, frozen=True):

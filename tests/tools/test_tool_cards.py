@@ -117,13 +117,17 @@ def test_failures_show_their_text_and_no_diff() -> None:
 def test_a_command_is_a_terminal(
     text: str, output: str, code: int | None, signal: str | None
 ) -> None:
-    arguments = {"command": "make\nmake test", "description": "Build", "workdir": "sub"}
+    arguments: dict[str, Any] = {
+        "command": "make\nmake test",
+        "description": "Build",
+        "workdir": "sub",
+    }
     assert call("bash", **arguments) == Card(
         title="make\nmake test",
         kind="execute",
         content=(Text("Build"),),
         terminal=TerminalView("make\nmake test", f"{CWD}/sub"),
-        raw_input="make\nmake test",
+        raw_input=arguments,
     )
     view = TerminalView("make\nmake test", f"{CWD}/sub", output, code, signal)
     assert result("bash", text, **arguments) == Card(terminal=view)
@@ -142,14 +146,15 @@ def test_failed_and_background_commands_are_plain_text() -> None:
 
 
 def test_the_other_tools_have_their_titles() -> None:
-    assert call("grep", pattern="a.b", path=f"{CWD}/src", include="*.py") == Card(
-        title="Grep a.b in src (*.py)", kind="search", raw_input="a.b"
+    searched = {"pattern": "a.b", "path": f"{CWD}/src", "include": "*.py"}
+    assert call("grep", **searched) == Card(
+        title="Grep a.b in src (*.py)", kind="search", raw_input=searched
     )
     assert call("grep", pattern="x").title == "Grep x"
     assert call("glob", pattern="**/*", path="src").title == "Glob **/* in src"
     todos = [{"content": "a", "status": "pending"}]
     assert call("todo_write", todos=todos) == Card(
-        title="Update todo list", kind="other", raw_input=todos
+        title="Update todo list", kind="other", raw_input={"todos": todos}
     )
     assert call("job_output", job_id="job-1") == Card(
         title="Read output from background task job-1", kind="read"
@@ -199,4 +204,6 @@ def test_cards_never_raise(name: str, value: Any, meta: Any, text: str, is_error
     arguments = json.dumps(value)
     card = cards.call_card(name, arguments, CWD)
     assert card.title is not None
+    if isinstance(value, dict):  # Toad refuses to show, or to ask about, any other input
+        assert card.raw_input is None or isinstance(card.raw_input, dict)
     cards.result_card(name, arguments, (Text(text),), is_error, meta, CWD)

@@ -110,4 +110,5 @@ async def test_a_skill_that_cannot_be_loaded_says_why(
 
 def test_the_card_names_the_skill(bench: Workbench) -> None:
     card = bench.call_card("skill", name="deploy")
-    assert (card.title, card.kind, card.raw_input) == ("Load skill deploy", "read", "deploy")
+    assert (card.title, card.kind) == ("Load skill deploy", "read")
+    assert card.raw_input == {"name": "deploy"}
