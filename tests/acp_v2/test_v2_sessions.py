@@ -14,6 +14,7 @@ PICTURE = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQ"
     "DwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )
+SOUND = "UklGRiwAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQgAAACAgICAgICAgA=="
 
 
 async def test_a_new_session_says_what_can_be_chosen_and_commanded(bench: Bench) -> None:
@@ -91,16 +92,17 @@ async def test_params_that_do_not_fit_are_refused(bench: Bench, wrong: dict[str,
 
 async def test_a_replay_shows_what_the_live_session_did(bench: Bench) -> None:
     path = bench.file("a.txt", "one\n")
-    bench.model.vision = True
+    bench.model.vision = bench.model.audio = True
     bench.script(
         use(("c1", "read", {"file_path": str(path)}), before="I look."),
         say("It says ", "one.", thought="Hm"),
     )
     picture = {"type": "image", "data": PICTURE, "mimeType": "image/png"}
+    sound = {"type": "audio", "data": SOUND, "mimeType": "audio/wav"}
     async with bench.editor() as editor:
         await editor.initialize()
         session = await editor.new()
-        await editor.prompt(session, [{"type": "text", "text": "look"}, picture])
+        await editor.prompt(session, [{"type": "text", "text": "look"}, picture, sound])
         await editor.prompt(session, "/status")
         live = editor.view
     async with bench.editor() as editor:

@@ -111,6 +111,7 @@ def test_a_whole_file_is_understood(tmp_path):
 
         [providers.here.models."qwen/coder"]
         vision = true
+        audio = true
         efforts = ["low", "high"]
         price_input = 0
 
@@ -135,7 +136,8 @@ def test_a_whole_file_is_understood(tmp_path):
     assert (here.base_url, here.context_window) == ("http://127.0.0.1:8080/v1", 32768)
     assert here.api_key is None and here.api_key_env is None
     assert here.headers == {"X-Team": "one"}
-    assert here.models["qwen/coder"].efforts == ("low", "high")
+    coder = here.models["qwen/coder"]
+    assert (coder.vision, coder.audio, coder.efforts) == (True, True, ("low", "high"))
     files, web = settings.mcp_servers
     assert (files.name, files.type, files.command) == ("files", "stdio", "/usr/bin/files")
     assert (files.args, files.env) == (("--ro",), {"TOKEN": "t"})
