@@ -9,9 +9,9 @@ searched for mentions: an `@word` is whatever its author meant.
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from anyio import to_thread
 from msgspec import Struct
@@ -23,6 +23,9 @@ from dsh_acp.errors import DshError, PromptError
 from dsh_acp.log.attachments import Attachments
 from dsh_acp.log.sounds import audio_type
 from dsh_acp.messages import Audio, Block, Image, Text
+
+_NAMED: Final = 3
+"""How many models a note names."""
 
 
 class Note(Struct, frozen=True):
@@ -81,11 +84,12 @@ async def read(
     hears: bool,
     attachments: Attachments,
     uploads: Uploads,
+    hearing: Callable[[], Sequence[str]] = tuple,
 ) -> Reading:
     """Any prompt. Files are looked at in a thread.
 
     What the model takes goes to `attachments` and is durable there when this returns; what it
-    does not take goes to `uploads`.
+    does not take goes to `uploads`. `hearing` names the models to choose from that would hear.
 
     Raises:
         PromptError: `EMPTY_PROMPT`, `UNSUPPORTED_CONTENT`, `INVALID_CONTENT`; nothing is stored
@@ -93,7 +97,7 @@ async def read(
     """
     if is_plain(blocks):
         return read_plain(blocks)
-    reader = _Reader(cwd, sees_images, hears, attachments, uploads)
+    reader = _Reader(cwd, sees_images, hears, attachments, uploads, hearing)
     for position, block in enumerate(blocks, 1):
         reader.check(position, block)
     return await to_thread.run_sync(reader.read, blocks)
@@ -101,11 +105,19 @@ async def read(
 
 class _Reader:
     def __init__(
-        self, cwd: str, sees_images: bool, hears: bool, attachments: Attachments, uploads: Uploads
+        self,
+        cwd: str,
+        sees_images: bool,
+        hears: bool,
+        attachments: Attachments,
+        uploads: Uploads,
+        hearing: Callable[[], Sequence[str]],
     ) -> None:
         self._cwd = cwd
         self._sees_images = sees_images
         self._hears = hears
+        self._hearing = hearing
+        self._named: Sequence[str] = ()
         self._attachments = attachments
         self._uploads = uploads
         self._content: list[Block] = []
@@ -125,6 +137,8 @@ class _Reader:
             case "image" | "audio" as kind:
                 data = _string(block, "data", position)
                 self._decoded[position] = _base64(data, position, kind)
+                if kind == "audio" and not self._hears:
+                    self._named = self._hearing()[:_NAMED]
             case "resource":
                 self._check_resource(position, block)
             case kind:
@@ -223,7 +237,8 @@ class _Reader:
         remedies: list[str] = []
         if not self._hears:
             reasons.append("the current model does not hear")
-            remedies.append("choose a model that hears")
+            named = ", ".join(self._named) or "none of those to choose from does"
+            remedies.append(f"choose a model that hears ({named})")
         if not is_known:
             reasons.append("it is no WAV or MP3")
             remedies.append("send it as WAV or MP3")

@@ -81,17 +81,27 @@ class _Prover:
         try:
             unknown = self._unknown_providers(data)
             if not unknown:
-                return audit_log(data, self._body_of(data)), ""
+                lost: list[str] = []
+                report = audit_log(data, self._body_of(data, lost))
+                return report, "; ".join(dict.fromkeys(lost))
             note = f"digests not checked: {', '.join(unknown)} not configured"
         except DshError as exc:
             note = f"digests not checked: {exc.message}"
         return audit_log(data), note
 
-    def _body_of(self, data: bytes) -> Callable[[Request], bytes]:
+    def _body_of(self, data: bytes, lost: list[str]) -> Callable[[Request], bytes | None]:
+        """Builds the bodies of a log; `lost` gets what keeps one from being built."""
         digests = iter([attempt.digest for attempt, _ in requests(data) if attempt.digest])
 
-        def body(request: Request) -> bytes:
-            found = self._bodies.body(request, next(digests, None))
+        def body(request: Request) -> bytes | None:
+            try:
+                found = self._bodies.body(request, next(digests, None))
+            except LogError as exc:
+                # A log may have been brought here without its attachments, which accuses nobody.
+                if exc.code != "ATTACHMENT_MISSING":
+                    raise
+                lost.append(exc.message)
+                return None
             return b"" if found is None else found
 
         return body
@@ -100,9 +110,15 @@ class _Prover:
         found = {
             request.config.provider
             for attempt, request in requests(data)
-            if attempt.digest and self._bodies.body(request, attempt.digest) is None
+            if attempt.digest and not self._is_known(request, attempt.digest)
         }
         return sorted(found)
+
+    def _is_known(self, request: Request, digest: str) -> bool:
+        try:
+            return self._bodies.body(request, digest) is not None
+        except LogError:
+            return True  # it is an attachment that is amiss, which is told with its request
 
 
 def _show(paper: Paper, path: Path, report: AuditReport, note: str, verbose: bool) -> None:

@@ -160,7 +160,7 @@ class RequestAudit(Struct, frozen=True):
     """One request that left, rebuilt from what precedes it in the log.
 
     `proved` tells whether the recorded digest is that of the rebuilt body; `None` when there is
-    no digest, or nobody to build bodies. `fingerprint` identifies header and messages.
+    no digest, or nobody can build the body. `fingerprint` identifies header and messages.
     """
 
     turn: int
@@ -202,7 +202,7 @@ class AuditReport(Struct, frozen=True):
 
 def audit_log(
     source: Path | bytes,
-    body_of: Callable[[Request], bytes] | None = None,
+    body_of: Callable[[Request], bytes | None] | None = None,
     *,
     fixture: bool = False,
 ) -> AuditReport:
@@ -210,8 +210,10 @@ def audit_log(
 
     The log is folded twice, by the live code and by the independent reading, and the two are
     compared at each request. Where a digest was recorded and `body_of` is given, the exact body is
-    built again and compared. Where not, what the log records twice is compared: input with its
-    inbox entry, answers with their chunks, calls with the answer that made them.
+    built again and compared; `None` is a body that cannot be built here, and a `LogError` that it
+    raises, as of a damaged attachment, is a problem of that request. Where no body is, what the
+    log records twice is compared: input with its inbox entry, answers with their chunks, calls
+    with the answer that made them.
     """
     data = source.read_bytes() if isinstance(source, Path) else source
     audit = _Audit(body_of)
@@ -262,7 +264,7 @@ def requests(data: bytes) -> Iterator[tuple[Attempt, Request]]:
 
 
 class _Audit:
-    def __init__(self, body_of: Callable[[Request], bytes] | None) -> None:
+    def __init__(self, body_of: Callable[[Request], bytes | None] | None) -> None:
         self._body_of = body_of
         self._ledger = Ledger()
         self._attempts = Attempts()
@@ -319,9 +321,8 @@ class _Audit:
         mark = self._derivation.copy()
         mark.update(headers.encode(header))
         self._whole.update(mark.digest())
-        proved = self._prove(attempt, header)
-        if proved is False and difference is None:
-            difference = "the body differs from the one whose digest was recorded"
+        proved, why = self._prove(attempt, header)
+        difference = difference or why
         if difference is not None:
             self.problem(attempt.seq, f"request {attempt.turn}.{attempt.step}: {difference}")
         if proved:
@@ -363,12 +364,19 @@ class _Audit:
         field = headers.first_difference(live_header, header)
         return None if field is None else f"header field {field} differs between the two folds"
 
-    def _prove(self, attempt: Attempt, header: EpochHeader) -> bool | None:
+    def _prove(self, attempt: Attempt, header: EpochHeader) -> tuple[bool | None, str | None]:
         if attempt.digest is None or self._body_of is None:
-            return None
+            return None, None
         ledger = self._ledger
-        request = Request(ledger.session_id or "", header, ledger.expected())
-        return hashlib.sha256(self._body_of(request)).hexdigest() == attempt.digest
+        try:
+            body = self._body_of(Request(ledger.session_id or "", header, ledger.expected()))
+        except LogError as exc:
+            return False, exc.message
+        if body is None:
+            return None, None
+        if hashlib.sha256(body).hexdigest() == attempt.digest:
+            return True, None
+        return False, "the body differs from the one whose digest was recorded"
 
     def report(self, torn: int, migrated: bool) -> AuditReport:
         for message in self._ledger.derived[self._agreed :]:

@@ -100,7 +100,7 @@ async def test_a_model_that_does_not_hear_is_told_where_the_file_is_and_the_pers
     assert path.suffix == ".wav"
     assert read.startswith("write it down") and "the current model does not hear" in read
     assert str(path) in notice["description"]
-    assert "choose a model that hears" in notice["description"]
+    assert "choose a model that hears (none of those to choose from does)" in notice["description"]
 
 
 @pytest.mark.parametrize(
