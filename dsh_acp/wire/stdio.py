@@ -178,8 +178,10 @@ class Input:
         self._deliver, self._over = deliver, ended
         if take_over is not None and self._pollable:
             self._take_over = take_over
-            os.write(self._rouse, b"\n")
         self._started.set()
+        # Only now: a thread that is roused before it is started takes that for the end.
+        if self._take_over is not None:
+            os.write(self._rouse, b"\n")
 
     def _listen(self, unwanted: Callable[[], None]) -> None:
         while not self.ended:

@@ -51,8 +51,11 @@ class Agent:
 
     def send(self, *messages: dict[str, Any]) -> None:
         assert self.it.stdin
-        self.it.stdin.write(b"".join(json.dumps(m).encode() + b"\n" for m in messages))
-        self.it.stdin.flush()
+        try:
+            self.it.stdin.write(b"".join(json.dumps(m).encode() + b"\n" for m in messages))
+            self.it.stdin.flush()
+        except BrokenPipeError:
+            raise AssertionError(self.it.wait(10), self.it.communicate()) from None
 
     def start(self, id: int, method: str, **params: Any) -> None:
         self._methods[id] = method

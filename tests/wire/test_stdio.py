@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import pytest
 
-from dsh_acp.wire.stdio import Output
+from dsh_acp.wire.stdio import Input, Output
 
 SERVER = Path(__file__).with_name("echo_server.py")
 PROJECT = Path(__file__).resolve().parents[2]
@@ -184,6 +184,22 @@ def test_stdin_and_stdout_may_be_one_socket() -> None:
         ours.shutdown(socket.SHUT_WR)
         process.end()
         assert process.it.returncode == 0
+
+
+# ---------------------------------------------------------------- Input alone
+
+
+def test_the_moment_of_the_handover_is_never_taken_for_the_end() -> None:
+    ends: list[int] = []
+    for attempt in range(100):
+        source, sink = os.pipe()
+        lines, taken = Input(source), threading.Event()
+        lines.listen(lambda attempt=attempt: ends.append(attempt))
+        lines.start(lambda _: None, lambda: None, taken.set)
+        assert taken.wait(10)
+        for fd in (source, sink):
+            os.close(fd)
+    assert ends == []
 
 
 # ---------------------------------------------------------------- Output alone
