@@ -50,3 +50,5 @@ def test_the_kit_finds_the_agent_conformant_and_has_no_other_objection(
     assert [row["id"] for row in rows if row["tier"] in TIERS and row["status"] == "FAIL"] == []
     passed = [row for row in rows if row["tier"] in TIERS and row["status"] == "PASS"]
     assert len(passed) >= 45
+    offered = {row["id"]: row["status"] for row in rows if "PROMPTCAP" in row["id"]}
+    assert len(offered) == 3 and set(offered.values()) == {"PASS"}, offered
