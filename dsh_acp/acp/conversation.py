@@ -7,7 +7,6 @@ command when its card is out.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-import gc
 from itertools import takewhile
 import logging
 import sys
@@ -22,6 +21,7 @@ from dsh_acp.acp.live import LiveCalls
 from dsh_acp.acp.pace import Pace
 from dsh_acp.acp.projection import Projection
 from dsh_acp.acp.prompts import Prompt, Prompts
+from dsh_acp.acp.recollection import Recollection
 from dsh_acp.acp.running import Running
 from dsh_acp.acp.updates import Update, merged, settled
 from dsh_acp.acp.voice import Voice
@@ -30,7 +30,7 @@ from dsh_acp.agent.session import Session
 from dsh_acp.log.events import Event
 from dsh_acp.log.follow import Follower
 from dsh_acp.log.packed import ChunkRow, Entry
-from dsh_acp.log.payloads import AssistantChunk, InboxSpliced, RequestHeader
+from dsh_acp.log.payloads import AssistantChunk, RequestHeader
 from dsh_acp.log.plugin_payloads import ApprovalPolicy, PermissionPreset, PlanMode, SandboxMode
 from dsh_acp.messages import Message
 from dsh_acp.tools.tool import Outcome, Tool
@@ -108,37 +108,24 @@ class Conversation:
 
     # ------------------------------------------------------------ history
 
-    async def restore(self, *, replay: bool) -> None:
-        """Take in what the log already holds; with `replay` it is sent, else only remembered."""
-        # A long history makes many objects and no cycles; looking for some takes a third longer.
-        collects = gc.isenabled()
-        gc.disable()
+    async def restore(self, memory: Recollection) -> None:
+        """Take in what the log already holds, the rest of `memory`; what that shows is sent."""
+        entries = list(self.session.log.entries(memory.end))
+        for start in range(0, len(entries), _SLICE):
+            memory.take(entries[start : start + _SLICE])
+            await anyio.lowlevel.checkpoint()
+        memory.finish()
+        self._cursor = memory.end
+        for event in memory.spliced:
+            self.prompts.seed(event)
         self._codec.is_replaying = True
         try:
-            shown = merged(settled(await self._take_in(replay)))
+            shown = merged(settled(memory.updates))
             for start in range(0, len(shown), _SLICE):
                 self._peer.write(b"".join(self._encoded(shown[start : start + _SLICE])))
                 await self._peer.drain()
         finally:
             self._codec.is_replaying = False
-            if collects:
-                gc.enable()
-
-    async def _take_in(self, replay: bool) -> list[Update]:
-        updates: list[Update] = []
-        seed = self.prompts.seed
-        self._projection.calls.makes_cards = replay
-        entries = list(self.session.log.entries(0))
-        for start in range(0, len(entries), _SLICE):
-            part = entries[start : start + _SLICE]
-            for entry in part:
-                if entry.type == InboxSpliced.TYPE and isinstance(entry, Event):
-                    seed(entry)
-            updates += self._projection.replay(part)
-            self._cursor = part[-1].end_seq
-            await anyio.lowlevel.checkpoint()
-        self._projection.calls.makes_cards = True
-        return updates if replay else []
 
     def replay_again(self, projection: Projection, codec: Codec) -> None:
         """Send the history once more, as far as it has been sent, in one step.

@@ -13,6 +13,7 @@ from dsh_acp.acp.dialect import Dialect
 from dsh_acp.acp.host import Host
 from dsh_acp.acp.permission import EditorAsker
 from dsh_acp.acp.projection import Projection
+from dsh_acp.acp.recollection import Recollection
 from dsh_acp.acp.servers import parse
 from dsh_acp.acp.stopping import StoppableWorld
 from dsh_acp.acp.terminals import ClientTerminals
@@ -25,7 +26,7 @@ from dsh_acp.config import McpServerSettings
 from dsh_acp.llm.provider import Price
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.tools.confine import Confinement
-from dsh_acp.tools.tool import Tool, ToolSet, World
+from dsh_acp.tools.tool import ToolSet, World
 from dsh_acp.wire.frames import INVALID_PARAMS, RpcError
 from dsh_acp.wire.jsonrpc import Peer
 
@@ -69,13 +70,24 @@ class Opening:
         self._peer: Final = peer
         self._told: set[tuple[str, str]] = set()
 
+    def recollection(self, session_id: str, cwd: str, *, is_shown: bool) -> Recollection:
+        """What a session's past shows, when nothing of it has been taken in yet."""
+        tools = self._host.tools()
+        return Recollection(
+            tools, lambda: self.projection(session_id, cwd, tools), is_shown=is_shown
+        )
+
     def open(
-        self, log: SessionLog, place: Place, client: Client, provider: str, model: str
+        self,
+        log: SessionLog,
+        place: Place,
+        client: Client,
+        route: tuple[str, str],
+        memory: Recollection,
     ) -> Conversation:
-        """A conversation over `log`; it does not follow it yet."""
-        host = self._host
+        """A conversation over `log`; it does not follow it yet. `route`: provider and model."""
+        host, tools = self._host, memory.tools
         settings = host.settings
-        tools: dict[str, Tool] = host.tools()
         asker = EditorAsker()
         hook_files = load_hooks(
             settings.config_dir, place.cwd, trust_project=settings.project_hooks
@@ -96,8 +108,8 @@ class Opening:
         )
         options = SessionOptions(
             cwd=place.cwd,
-            provider=provider,
-            model=model,
+            provider=route[0],
+            model=route[1],
             effort=settings.effort,
             preset=settings.permission,
             additional_directories=place.directories,
@@ -117,7 +129,7 @@ class Opening:
             codec=codec,
             prompts=self.dialect.prompts(codec, session),
             echoes=self.dialect.echoes,
-            projection=self.projection(session.id, place.cwd, tools),
+            projection=memory.projection,
         )
         self.connect(conversation, place.servers)
         conversation.remarks = self._news(place.cwd, hook_files.problems)

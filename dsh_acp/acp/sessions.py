@@ -19,10 +19,12 @@ from dsh_acp.acp.dialect import Dialect
 from dsh_acp.acp.errors import auth_required, unknown_session
 from dsh_acp.acp.host import Host
 from dsh_acp.acp.opening import Opening, Place, place
+from dsh_acp.acp.recollection import Recollection
 from dsh_acp.acp.world import CURRENT_CALL
 from dsh_acp.agent.hooks import ToolUse
 from dsh_acp.errors import ConfigError, LlmError, LogError
 from dsh_acp.llm.dialects import AUTO
+from dsh_acp.log.collector import collector_paused
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import Message
 from dsh_acp.tools.tool import Outcome
@@ -30,6 +32,8 @@ from dsh_acp.wire.frames import INVALID_PARAMS, RpcError
 from dsh_acp.wire.jsonrpc import DEFERRED, Call, Peer
 
 _CLOSE_SECONDS: Final = 3.0
+_PARTS: Final = 8
+"""How many parts of a log are read before others have their turn."""
 
 Announce = Callable[[Conversation, bytes], None]
 """Answers the call that opened a session; gets the lines that are worth sending with it."""
@@ -124,7 +128,8 @@ class Sessions:
         where = place(cwd, directories, servers)
         provider, model = self._resolve()
         log = self.host.store.create(where.cwd)
-        conversation = self._opening.open(log, where, self.client, provider, model)
+        memory = self._opening.recollection(log.header.id, where.cwd, is_shown=True)
+        conversation = self._opening.open(log, where, self.client, (provider, model), memory)
         self._announce(conversation, where, announce)
 
     async def fork(
@@ -143,7 +148,9 @@ class Sessions:
             raise _missing(exc, id) from exc
         cwd = cwd or log.header.cwd or (source and source.session.parts.options.cwd) or ""
         where = place(cwd, directories, servers)
-        conversation = await self._restored(log, where, replay=False)
+        with collector_paused():
+            memory = self._opening.recollection(log.header.id, where.cwd, is_shown=False)
+            conversation = await self._restored(log, where, memory)
         self._announce(conversation, where, announce)
 
     async def reopen(
@@ -168,17 +175,39 @@ class Sessions:
                     self._opening.connect(conversation, where.servers)
                 self._announce(conversation, where, announce)
                 return
-            try:
-                log = self.host.store.open(id)
-            except LogError as exc:
-                raise _missing(exc, id) from exc
-            try:
-                where = place(cwd or log.header.cwd or "", directories, servers)
-                conversation = await self._restored(log, where, replay=replay)
-            except BaseException:
-                log.close()
-                raise
+            with collector_paused():
+                log, memory = await self._read(id, cwd, is_shown=replay)
+                try:
+                    where = place(cwd or log.header.cwd or "", directories, servers)
+                    if memory is None:
+                        memory = self._opening.recollection(id, where.cwd, is_shown=replay)
+                    conversation = await self._restored(log, where, memory)
+                except BaseException:
+                    log.close()
+                    raise
             self._announce(conversation, where, announce)
+
+    async def _read(
+        self, id: str, cwd: str | None, *, is_shown: bool
+    ) -> tuple[SessionLog, Recollection | None]:
+        """The log, and with a `cwd` what it shows, taken in part by part as it is read."""
+        memory = self._opening.recollection(id, cwd, is_shown=is_shown) if cwd else None
+        steps = self.host.store.opening(id)
+        number = 0
+        try:
+            while True:
+                part = next(steps)
+                if memory is not None:
+                    memory.take(part)
+                number += 1
+                if not number % _PARTS:
+                    await anyio.lowlevel.checkpoint()
+        except StopIteration as end:
+            return end.value, memory
+        except LogError as exc:
+            raise _missing(exc, id) from exc
+        finally:
+            steps.close()
 
     def _replay(self, conversation: Conversation) -> None:
         """The history of what is open already; the session goes on as it is."""
@@ -187,7 +216,7 @@ class Sessions:
         projection = self._opening.projection(session.id, cwd, conversation.tools)
         conversation.replay_again(projection, self._opening.codec(session.id, self.client))
 
-    async def _restored(self, log: SessionLog, where: Place, *, replay: bool) -> Conversation:
+    async def _restored(self, log: SessionLog, where: Place, memory: Recollection) -> Conversation:
         header = log.request_header()
         provider, model = ("", "")
         try:
@@ -195,8 +224,8 @@ class Sessions:
         except (RpcError, LlmError):
             if header is None or self.host.routes.get(header.config.provider) is None:
                 raise
-        conversation = self._opening.open(log, where, self.client, provider, model)
-        await conversation.restore(replay=replay)
+        conversation = self._opening.open(log, where, self.client, (provider, model), memory)
+        await conversation.restore(memory)
         return conversation
 
     def _announce(self, conversation: Conversation, where: Place, announce: Announce) -> None:
@@ -326,6 +355,7 @@ class Sessions:
                 hears=info is not None and info.audio,
                 attachments=self.host.attachments,
                 uploads=self.host.uploads,
+                hearing=self._hearing,
             )
         for note in reading.notes:
             conversation.write(conversation.voice.note("info", note.title, note.text))
@@ -333,6 +363,10 @@ class Sessions:
         if reading.shown is not None:
             source["blocks"] = reading.shown
         return Message.user(reading.content, source, id)
+
+    def _hearing(self) -> list[str]:
+        known = self.host.routes.known()
+        return [f"{provider.name}/{info.id}" for provider, info in known if info.audio]
 
     def _is_steering(self, meta: Any) -> bool:
         wanted = part(meta, "dsh-acp").get("steer")

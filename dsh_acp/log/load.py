@@ -4,10 +4,10 @@ A torn tail is what a crash leaves and is cut off. Damage before a later `turn/e
 else: committed facts are gone, and the log is refused rather than guessed at.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +18,7 @@ from dsh_acp.errors import InvariantError, LogError
 from dsh_acp.log import migration, repair
 from dsh_acp.log.envelope import PAYLOADS, Event, bare_event
 from dsh_acp.log.history import FOLDED_TYPES, History
+from dsh_acp.log.logfile import BLOCK
 from dsh_acp.log.packed import (
     ROW_TYPES,
     STARTS,
@@ -34,6 +35,8 @@ from dsh_acp.log.validation import (
 )
 
 VERSION: Final = 0
+
+T = TypeVar("T")
 
 _ROW_LETTERS: Final = frozenset(start[9:10] for start in STARTS)
 
@@ -66,14 +69,14 @@ class _Doubt(Exception):
     """A line about which there is something to say."""
 
 
-def _plain(lines: Iterable[bytes]) -> Iterator[Entry]:
-    """The entries of `lines` if there is nothing at all to say about them.
+def _plain(lines: Iterable[bytes], expected: int) -> list[Entry]:
+    """The entries of `lines`, from seq `expected` on, if there is nothing at all to say about them.
 
     Raises:
         _Doubt: there is.
     """
-    read_row, read_event, keep = bare_row, bare_event, force_setattr
-    expected = 0
+    entries: list[Entry] = []
+    add, read_row, read_event, keep = entries.append, bare_row, bare_event, force_setattr
     try:
         for line in lines:
             # Few types begin with the letters of the packed rows'.
@@ -88,9 +91,10 @@ def _plain(lines: Iterable[bytes]) -> Iterator[Entry]:
                     raise _Doubt
                 expected += 1
             keep(entry, "line", line)
-            yield entry
+            add(entry)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise _Doubt from None
+    return entries
 
 
 def _careful(lines: list[bytes]) -> tuple[list[Entry], str]:
@@ -162,11 +166,107 @@ def load(
     Raises:
         LogError: `CORRUPT`, `UNSUPPORTED_VERSION`, `UNKNOWN_EVENT`, `INVALID_EVENT`.
     """
-    lines = data.split(b"\n")
-    # What follows the last newline is torn, or nothing.
-    if len(lines) < 2 or not lines[0].strip():
+
+    def blocks() -> Iterator[bytes]:
+        return (data[at : at + BLOCK] for at in range(0, len(data), BLOCK))
+
+    return outcome(
+        reading(blocks, expected_id=expected_id, path=path, placeholders=placeholders, close=close)
+    )
+
+
+Reading: TypeAlias = Generator[Sequence[Entry], None, T]
+"""Work that hands out the entries of a log in order while it takes them in.
+
+What begins at seq 0 begins anew: what came before is void. Not every entry need be handed out.
+"""
+
+
+def outcome(steps: Reading[T]) -> T:
+    """What the work returns in the end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def reading(
+    blocks: Callable[[], Iterable[bytes]],
+    *,
+    expected_id: str | None = None,
+    path: Path | None = None,
+    placeholders: bool = False,
+    close: bool = True,
+) -> Reading[LoadedLog]:
+    """`load` of what `blocks` gives, which may be asked for it again, in small steps.
+
+    Entries are read, checked, taken in and handed out while they are at hand: a long log fits in
+    no processor's cache.
+
+    Raises:
+        LogError: as `load`.
+    """
+    lines = _Lines(blocks())
+    parts = iter(lines)
+    part = next(parts, None)
+    # Without a newline there is nothing, or nothing but a torn line.
+    if part is None or not part[0].strip():
         raise LogError("empty or header-less session log", code="CORRUPT")
-    header = decode_session_header(lines[0], placeholders=placeholders)
+    header = _header(part.pop(0), expected_id, path, placeholders)
+    log = LoadedLog(header, path)
+    try:
+        while part is not None:
+            entries = _plain(part, log.seq)
+            _fold(log, entries)
+            if entries:
+                yield entries
+            part = next(parts, None)
+        log.committed, log.torn = lines.size, lines.tail
+    except (_Doubt, LogError):
+        log = _read_with_care(header, b"".join(blocks()).split(b"\n"), path)
+        if log.seq:
+            yield list(log.entries())
+    log.stored_seq = log.seq
+    if close:
+        log.closers = tuple(repair.closers(log))
+        for event in log.closers:
+            log.admit(event)
+        if log.closers:
+            yield log.closers
+    return log
+
+
+class _Lines:
+    """The complete lines of each block. `tail` follows the last of them, which end at `size`."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self.size = 0
+        self._blocks = blocks
+        self._pending: list[bytes] = []
+
+    @property
+    def tail(self) -> bytes:
+        return b"".join(self._pending)
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        read = 0
+        for block in self._blocks:
+            read += len(block)
+            if b"\n" not in block:
+                self._pending.append(block)
+                continue
+            lines = block.split(b"\n")
+            lines[0] = b"".join((*self._pending, lines[0]))
+            self._pending = [lines.pop()]
+            self.size = read - len(self._pending[0])
+            yield lines
+
+
+def _header(
+    line: bytes, expected_id: str | None, path: Path | None, placeholders: bool
+) -> SessionHeader:
+    header = decode_session_header(line, placeholders=placeholders)
     if expected_id is not None and header.version == VERSION and header.id != expected_id:
         raise LogError(
             f'stored session identity mismatch: requested "{expected_id}",'
@@ -174,19 +274,7 @@ def load(
             code="CORRUPT",
         )
     _check_version(expected_id or header.id, header.version, path)
-    log = LoadedLog(header, path)
-    try:
-        # Read, check and take in while the line is at hand: a long log fits in no cache.
-        _fold(log, _plain(islice(lines, 1, len(lines) - 1)))
-        log.committed, log.torn = len(data) - len(lines[-1]), lines[-1]
-    except (_Doubt, LogError):
-        log = _read_with_care(header, lines, path)
-    log.stored_seq = log.seq
-    if close:
-        log.closers = tuple(repair.closers(log))
-        for event in log.closers:
-            log.admit(event)
-    return log
+    return header
 
 
 def _read_with_care(header: SessionHeader, lines: list[bytes], path: Path | None) -> LoadedLog:

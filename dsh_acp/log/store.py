@@ -14,7 +14,7 @@ from dsh_acp.log import paths
 from dsh_acp.log.catalog import NOTABLE_TYPES, Catalog, SessionSummary, Tracker
 from dsh_acp.log.collector import collector_paused
 from dsh_acp.log.envelope import Event
-from dsh_acp.log.load import LoadedLog, load
+from dsh_acp.log.load import LoadedLog, Reading, load, outcome, reading
 from dsh_acp.log.logfile import LogFile, disk_error
 from dsh_acp.log.packed import ChunkRow, Entry, pack
 from dsh_acp.log.session_log import SessionLog, now_ms
@@ -106,6 +106,15 @@ class Store:
             LogError: `NOT_FOUND`, `LOCKED`, `CORRUPT`, `UNSUPPORTED_VERSION`, `UNKNOWN_EVENT`,
                 `DISK_FULL`, `IO`.
         """
+        with collector_paused():
+            return outcome(self.opening(id))
+
+    def opening(self, id: str) -> Reading[SessionLog]:
+        """`open` in small steps, which hand out what is read; to be closed when given up.
+
+        Raises:
+            LogError: as `open`.
+        """
         kept = self._live.get(id)
         if kept is not None and kept.in_memory:
             return self._reopen_in_memory(kept)
@@ -117,8 +126,7 @@ class Store:
                 raise
             return self._open_in_memory(id, path, str(exc))
         try:
-            with collector_paused():
-                loaded = load(file.read(), expected_id=id, path=path)
+            loaded = yield from reading(file.blocks, expected_id=id, path=path)
             if loaded.torn:
                 _cut(file, loaded)
             log = SessionLog(loaded.header, file, clock=self._clock)

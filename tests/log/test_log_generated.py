@@ -10,7 +10,8 @@ import second_reading as second
 
 from dsh_acp.log import header as headers
 from dsh_acp.log.audit import Auditor, audit_log, rebuild_request, requests
-from dsh_acp.log.load import load
+from dsh_acp.log.load import LoadedLog, Reading, load, reading
+from dsh_acp.log.packed import Entry
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import UNSET, CallConfig, EpochHeader, Message, Raw, Request, Text
 
@@ -147,3 +148,44 @@ def test_a_log_cut_at_any_byte_loads_what_was_whole(actions: list[Any], cut: int
     _, events = second.load(kept)
     closing = [json.loads(event.encode()) for event in loaded.closers]
     assert second.balanced([*events, *closing])
+
+
+def handed_out(steps: Reading[LoadedLog]) -> tuple[LoadedLog, list[Entry]]:
+    """What a reading returns, and what it handed out until then."""
+    entries: list[Entry] = []
+    while True:
+        try:
+            part = next(steps)
+        except StopIteration as end:
+            return end.value, entries
+        if part[0].seq == 0:
+            entries.clear()
+        entries += part
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(ACTION, min_size=1, max_size=6),
+    st.integers(0, 10_000),
+    st.integers(1, 700),
+    st.booleans(),
+)
+def test_a_log_that_is_read_in_pieces_is_the_same_log(
+    actions: list[Any], cut: int, size: int, odd: bool
+) -> None:
+    life = Life()
+    for action in actions:
+        life.perform(action)
+    data = life.log.lines()
+    first = data.index(b"\n") + 1
+    piece = data[: first + cut % (len(data) - first + 1)]
+    if odd:
+        # Blanks between the keys are JSON as well, but nothing that is read in passing.
+        head, comma, rest = piece.rpartition(b',"time":')
+        piece = head + comma + rest.replace(b":", b": ", 1) if head else piece
+    whole = load(piece)
+    pieces = [piece[at : at + size] for at in range(0, len(piece), size)]
+    log, entries = handed_out(reading(lambda: pieces))
+    assert entries == list(log.entries()) == list(whole.entries())
+    assert (log.committed, log.torn, log.closers) == (whole.committed, whole.torn, whole.closers)
+    assert log.messages() == whole.messages()

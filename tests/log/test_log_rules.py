@@ -1,5 +1,6 @@
 """The rules of the format, each with the words in which it is broken."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from log_samples import HEADER, Recorder, memory_log, user
@@ -27,7 +28,8 @@ from dsh_acp.log.events import (
     make_event,
 )
 from dsh_acp.log.history import History
-from dsh_acp.log.load import load
+from dsh_acp.log.load import load, reading
+from dsh_acp.log.packed import Entry
 from dsh_acp.messages import Message, Text, TextDelta
 
 FIRST = b'{"type":"session","version":0,"id":"s","createdAt":1,"cwd":"/w","delegationDepth":0}\n'
@@ -509,11 +511,19 @@ OLD = [
 
 
 def test_old_forms_are_read_as_what_they_became() -> None:
-    data = FIRST + b"".join(
+    lines = [
         msgspec.json.encode({"type": kind, "seq": seq, "time": 1, "data": payload, **more}) + b"\n"
         for seq, (kind, payload, more) in enumerate(OLD)
-    )
-    log = load(data)
+    ]
+    parts: list[Sequence[Entry]] = []
+    steps = reading(lambda: [FIRST, *lines])
+    with pytest.raises(StopIteration) as end:
+        while True:
+            parts.append(next(steps))
+    log = end.value.value
+    # What was handed out before a line broke a rule was void.
+    assert [entry.encode() for entry in parts[-1]] == [event.line for event in log.entries()]
+    assert [entry for part in parts[:-1] for entry in part]
     assert log.migrated
     assert [message.id for message in log.messages()] == [
         "legacy-message:s:3",

@@ -134,6 +134,16 @@ def test_an_opened_session_begins_a_new_life(store: Store) -> None:
     fourth.close()
 
 
+def test_an_opening_that_is_given_up_leaves_the_session_free(store: Store) -> None:
+    log = store.create("/w", id="x")
+    Recorder(log).tool_turn()
+    log.close()
+    steps = store.opening("x")
+    assert next(steps)[0].seq == 0
+    steps.close()
+    store.open("x").close()
+
+
 def test_an_interrupted_turn_is_closed_when_the_session_is_opened(store: Store) -> None:
     log = store.create("/w", id="x")
     recorder = Recorder(log)
