@@ -139,6 +139,7 @@ def test_settings_say_who_hears_except_where_the_wire_has_no_place_for_it(
     session = other.open()
     assert listen(other, session)["result"] == {"stopReason": "end_turn"}
     assert "the current model does not hear" in str(bodies(fake)[-1]["messages"])
+    assert "choose a model that hears (openai/m)" in other.said()
 
 
 @pytest.mark.parametrize("how", ["deleted", "damaged"])
