@@ -121,7 +121,7 @@ def encode_blocks(blocks: Iterable[Block | Opaque]) -> bytes:
 
 def text_of(blocks: Iterable[Block | Opaque]) -> str:
     """All text blocks, joined without a separator."""
-    return "".join(block.text for block in blocks if isinstance(block, Text))
+    return "".join([block.text for block in blocks if isinstance(block, Text)])
 
 
 # ---------------------------------------------------------------- messages

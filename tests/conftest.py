@@ -4,10 +4,15 @@ from collections.abc import Iterator
 import os
 from pathlib import Path
 
+from hypothesis import settings
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[1]
 SHARED = PROJECT.parent / "shared"
+
+# A busy machine is no fault of what is tested.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 _KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "COLUMNS", "PYTHONWARNDEFAULTENCODING")
 

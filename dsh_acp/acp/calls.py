@@ -16,7 +16,7 @@ from dsh_acp import jsontext
 from dsh_acp.acp.cards import fallback_card
 from dsh_acp.acp.fragments import Fragment, fragment
 from dsh_acp.acp.updates import CallChanged, CallShown, Status, Update
-from dsh_acp.log.events import Event
+from dsh_acp.log.events import Event, Replace
 from dsh_acp.log.packed import Entry
 from dsh_acp.log.payloads import ErrorInfo, ToolCallEvent, ToolResultEvent
 from dsh_acp.messages import Block, ToolResult, text_of
@@ -61,7 +61,10 @@ def _read(event: Event) -> tuple[ToolResult | None, Raw | UnsetType]:
         blocks, meta = payload.message.content, UNSET
         if isinstance(payload.meta, dict):
             meta = Raw(jsontext.encode(payload.meta))
-    return next((block for block in blocks if isinstance(block, ToolResult)), None), meta
+    for block in blocks:
+        if isinstance(block, ToolResult):
+            return block, meta
+    return None, UNSET
 
 
 def _was_stopped(event: Event) -> bool:
@@ -171,7 +174,7 @@ class Calls:
 
     def finish(self, event: Event) -> list[Update]:
         """The call has its result, which `event` records."""
-        if event.surface_op not in (None, "append"):
+        if isinstance(event.placement, Replace):
             return []  # trimming rewrites history; it is not a second execution
         block, recorded = _read(event)
         if block is None:

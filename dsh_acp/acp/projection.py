@@ -10,13 +10,12 @@ Ids are made here and are functions of the log: a message is one block of one at
 from collections.abc import Callable, Iterable, Mapping
 import logging
 import re
-from typing import Any, Final, cast
+from typing import Any, Final
 import zlib
 
-import msgspec
-from msgspec import Struct
-
+from dsh_acp.acp import shapes
 from dsh_acp.acp.calls import Calls
+from dsh_acp.acp.own_words import own_words
 from dsh_acp.acp.prompts import outcome
 from dsh_acp.acp.updates import (
     Block,
@@ -62,12 +61,9 @@ from dsh_acp.log.plugin_payloads import (
     SessionTitle,
 )
 from dsh_acp.messages import (
-    Audio,
     BlockEnd,
     Failure,
     Image,
-    MediaRef,
-    Message,
     Reasoning,
     ReasoningDelta,
     Text,
@@ -102,16 +98,7 @@ _FIRST_ATTEMPT: Final = b'"attempt":1,'
 _COMPLETED: Final = b'"reason":{"kind":"completed"}}}'
 
 
-class _Place(Struct, frozen=True):
-    turn: int
-    step: int = 0
-
-
-_place: Final = msgspec.json.Decoder(_Place)
-
 _RARE: Final = (
-    ApprovalAsked.TYPE,
-    ApprovalDecided.TYPE,
     CommandDone.TYPE,
     CommandRun.TYPE,
     CompactionEnd.TYPE,
@@ -147,6 +134,8 @@ class Projection:
         self._shows: Final[Mapping[str, Callable[[Any, bool], list[Update]]]] = {
             **dict.fromkeys(ROW_TYPES, self._row),
             **dict.fromkeys(_RARE, self._rare),
+            ApprovalAsked.TYPE: self._ask,
+            ApprovalDecided.TYPE: self._decide,
             AssistantMessage.TYPE: self._answer,
             RequestDigest.TYPE: self._digest,
             RequestHeader.TYPE: self._header,
@@ -255,10 +244,10 @@ class Projection:
 
     def _turn_start(self, event: Event, replay: bool) -> list[Update]:
         self._usage.begin_turn()
-        return self._begin(_place.decode(event.raw).turn, 0)
+        return self._begin(shapes.PLACE.decode(event.raw).turn, 0)
 
     def _step_start(self, event: Event, replay: bool) -> list[Update]:
-        return self._begin(self._turn, _place.decode(event.raw).step)
+        return self._begin(self._turn, shapes.PLACE.decode(event.raw).step)
 
     def _begin(self, turn: int, step: int) -> list[Update]:
         self._turn, self._step = turn, step
@@ -288,6 +277,23 @@ class Projection:
         self._usage.apply(event)
         return self.calls.finish(event)
 
+    def _ask(self, event: Event, replay: bool) -> list[Update]:
+        asked = shapes.read(event, shapes.ASKED)
+        if asked is not None and asked.call_id is not None:
+            self._asked[asked.id] = asked.call_id
+        return []
+
+    def _decide(self, event: Event, replay: bool) -> list[Update]:
+        decided = shapes.read(event, shapes.DECIDED)
+        if decided is None:
+            return []
+        call_id = self._asked.pop(decided.id, "")
+        if decided.outcome == "allowed-once":
+            return self.calls.start(call_id)
+        if decided.outcome == "cancelled":
+            self.calls.stop(call_id)
+        return []
+
     def _user_message(self, event: Event, replay: bool) -> list[Update]:
         self._usage.apply(event)
         if isinstance(event.placement, Replace):
@@ -297,7 +303,7 @@ class Projection:
         if source_kind(payload.message) != "user":
             return []
         self._is_prompted = True
-        return self._user(payload.message) if replay else []
+        return own_words(payload.message) if replay else []
 
     def _rare(self, event: Event, replay: bool) -> list[Update]:
         if event.type in self._usage.types:
@@ -307,12 +313,6 @@ class Projection:
                 return [Plan(tuple((todo.content, todo.status) for todo in todos))]
             case SessionTitle(title=title):
                 return [Title(title, event.time)]
-            case ApprovalAsked(id=id, call_id=str() as call_id):
-                self._asked[id] = call_id
-            case ApprovalDecided(id=id, outcome="allowed-once"):
-                return self.calls.start(self._asked.pop(id, ""))
-            case ApprovalDecided(id=id, outcome="cancelled"):
-                self.calls.stop(self._asked.pop(id, ""))
             case HookResult(point="UserPromptSubmit", decision="block") as refused:
                 return [self._refused(refused)]
             case LlmRetry() as retry:
@@ -366,27 +366,6 @@ class Projection:
         costs = tuple((currency, round(amount, 6)) for currency, amount in usage.costs.items())
         return Used(usage.context_used, usage.context_window, costs, tokens)
 
-    def _user(self, message: Message) -> list[Update]:
-        shown = message.source.get("blocks")
-        if isinstance(shown, list):
-            # What was typed, where the model was given something else for it.
-            attached = {
-                block.attachment.attachment_id: block.attachment
-                for block in message.content
-                if isinstance(block, Image | Audio)
-            }
-            return [_shown(message.id, block, attached) for block in cast(list[Any], shown)]
-        found: list[Update] = []
-        for block in message.content:
-            match block:
-                case Text(text=text) if text:
-                    found.append(Chunk("user", message.id, text))
-                case Image() | Audio():
-                    found.append(Block("user", message.id, block.attachment))
-                case _:
-                    pass
-        return found
-
     # ------------------------------------------------------------ failures
 
     def _retry(self, retry: LlmRetry) -> list[Update]:
@@ -434,14 +413,3 @@ class Projection:
 
 def _spaced(args: str) -> str:
     return args if not args or args[0].isspace() else f" {args}"
-
-
-def _shown(message_id: str, shown: Any, attached: Mapping[str, MediaRef]) -> Update:
-    block = cast(dict[str, Any], shown if isinstance(shown, dict) else {})
-    match block.get("type"):
-        case "text":
-            return Chunk("user", message_id, str(block.get("text", "")))
-        case "attachment" if block.get("id") in attached:
-            return Block("user", message_id, attached[block["id"]])
-        case _:
-            return Block("user", message_id, block)

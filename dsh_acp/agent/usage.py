@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from dsh_acp.agent import folds
 from dsh_acp.llm.provider import Price
@@ -87,6 +87,7 @@ _answer: Final = msgspec.json.Decoder(_Answer)
 """An answer without its content, which is the long part of it."""
 
 
+_RESULT: Final = ToolResultEvent.TYPE
 _COUNTED: Final = frozenset({TurnStart.TYPE, RequestContext.TYPE, CompactionSummary.TYPE})
 """Types whose payload matters here; of the others only their place on the surface does."""
 
@@ -96,28 +97,27 @@ class Surface:
 
     def __init__(self) -> None:
         self.header: Event | None = None
-        self._nodes: dict[int, Event] = {}
+        self._nodes: list[Event] = []
         self._prices: dict[int, int] = {}
+        self.append: Final = self._nodes.append
+        """Put an event at the end."""
 
-    def place(self, event: Event, used: int) -> int:
-        """Put `event` where its surface operation says; what is left of `used` tokens.
+    def replace(self, event: Event, used: int) -> int:
+        """Put `event` in place of what it was made from; what is left of `used` tokens.
 
         The provider counted what was there before, so that its count is taken in proportion to
         the estimates.
         """
-        if event.surface_op == "append":
-            self._nodes[event.seq] = event
-            return used
         before = self._estimate() if used else 0
-        for seq in event.source_event_seqs or ():
-            self._nodes.pop(seq, None)
-        self._nodes[event.seq] = event
+        gone = set(event.source_event_seqs or ())
+        self._nodes[:] = [node for node in self._nodes if node.seq not in gone]
+        self._nodes.append(event)
         return -(-used * self._estimate() // before) if before else used
 
     def _estimate(self) -> int:
         logged = self.header.payload if self.header is not None else None
         header = price_header(logged.header) if isinstance(logged, RequestHeader) else 0
-        return header + sum(map(self._price, self._nodes.values()))
+        return header + sum(map(self._price, self._nodes))
 
     def _price(self, event: Event) -> int:
         found = self._prices.get(event.seq)
@@ -155,12 +155,17 @@ class UsageFold:
 
     def apply(self, event: Event) -> Usage | None:
         """Take in one of `types`; the usage of an answer."""
-        if event.surface_op is not None:
-            self.context_used = self._surface.place(event, self.context_used)
-        if event.type == RequestHeader.TYPE:
+        kind = event.type
+        if event.placement == "append":
+            self._surface.append(event)
+        elif event.placement is not UNSET:
+            self.context_used = self._surface.replace(event, self.context_used)
+        if kind == _RESULT:  # there are most of them
+            return None
+        if kind == RequestHeader.TYPE:
             self._surface.header = event
             return None
-        if event.type == AssistantMessage.TYPE:
+        if kind == AssistantMessage.TYPE:
             try:
                 answer = _answer.decode(event.raw)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -171,7 +176,7 @@ class UsageFold:
             route = answer.message.source
             self._count(answer.usage, route.provider, route.model)
             return answer.usage
-        return self._general(event) if event.type in _COUNTED else None
+        return self._general(event) if kind in _COUNTED else None
 
     def _general(self, event: Event) -> Usage | None:
         match event.payload:

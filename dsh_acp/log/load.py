@@ -32,6 +32,7 @@ from dsh_acp.log.validation import (
     SessionHeader,
     check_event,
     decode_session_header,
+    is_plain_message,
 )
 
 VERSION: Final = 0
@@ -306,7 +307,7 @@ def _fold(log: LoadedLog, entries: Iterable[Entry]) -> None:
     session_id = log.header.id
 
     def check(entry: Entry) -> None:
-        if entry.type not in _QUIET:
+        if entry.type not in _QUIET and not is_plain_message(cast(Event, entry)):
             _check(session_id, cast(Event, entry))
 
     try:

@@ -311,7 +311,7 @@ async def test_cancelling_stops_a_hook_and_records_it(bench: Bench) -> None:
 # ---------------------------------------------------------------- answers and files
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from(hook_files.POINTS),
     st.sampled_from([0, 1, 2, 127, None]),

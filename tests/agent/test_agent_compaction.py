@@ -35,13 +35,13 @@ async def fill(bench: Bench, session: Session, turns: int, size: int = 2000) -> 
 # ---------------------------------------------------------------- trimming
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.text(max_size=60), max_size=6))
 def test_short_results_are_left_alone(texts: list[str]) -> None:
     assert trimming.shorten(texts) is None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 12_000), min_size=1, max_size=5))
 def test_a_long_result_keeps_head_and_tail_around_one_marker(lengths: list[int]) -> None:
     texts = [chr(ord("a") + n) * length for n, length in enumerate(lengths)]
@@ -79,7 +79,7 @@ def conversation(rounds: int, size: int) -> list[Message]:
     return messages
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 6), st.integers(0, 3000), st.integers(600, 8000))
 def test_what_is_summarised_always_fits_and_never_separates_a_call_from_its_result(
     rounds: int, size: int, limit: int

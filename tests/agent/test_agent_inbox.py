@@ -109,7 +109,7 @@ def test_a_fork_does_not_inherit_what_its_parent_had_pending(tmp_path: Path) -> 
     assert inboxes.fold(events, seed_length=1) == ()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(

@@ -116,7 +116,7 @@ def test_a_directory_of_that_name_is_no_file(tmp_path: Path) -> None:
     assert told(tmp_path) is None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),

@@ -27,7 +27,7 @@ def test_the_first_words_of_a_prompt_make_a_title(words: str, title: str) -> Non
     assert titles.fallback(words) == title
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text())
 def test_a_title_is_never_long_and_never_torn(words: str) -> None:
     title = titles.fallback(words)
@@ -158,7 +158,7 @@ def test_a_cached_token_costs_what_the_price_says_or_a_full_one() -> None:
 # ---------------------------------------------------------------- reminders
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["{}", '{"x":1}'])), max_size=30))
 def test_a_notice_comes_at_the_thresholds_of_an_unbroken_chain(
     made: list[tuple[str, str]],

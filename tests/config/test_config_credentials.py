@@ -89,7 +89,7 @@ def test_a_directory_that_cannot_be_made_is_a_sentence(tmp_path):
         Credentials(tmp_path / "file" / "conf", keyring=lambda: None).put("openai", "k")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(keys=st.dictionaries(st.text(min_size=1, max_size=8), st.text(min_size=1), max_size=4))
 def test_whatever_is_stored_comes_back(tmp_path_factory, keys):
     directory = tmp_path_factory.mktemp("keys")

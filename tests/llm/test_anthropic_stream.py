@@ -241,7 +241,7 @@ def test_signatures_travel_in_the_replay_state_beside_their_blocks() -> None:
     }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.binary(max_size=200))
 def test_any_bytes_end_in_one_finish(body: bytes) -> None:
     for chunks in (run([body]), run([b"data: " + body + b"\n\n"])):

@@ -202,7 +202,7 @@ MESSAGES = st.one_of(
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=10), data=st.data())
 def test_a_body_with_recordings_is_the_same_however_it_came_about(
     dialect: str, messages: list[Message], data: st.DataObject

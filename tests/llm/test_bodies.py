@@ -359,7 +359,7 @@ MESSAGES = st.one_of(
 
 
 @pytest.mark.parametrize("dialect", ["deepseek", "openai", "anthropic"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=12), data=st.data())
 def test_a_body_is_the_same_however_it_came_about(
     dialect: str, messages: list[Message], data: st.DataObject

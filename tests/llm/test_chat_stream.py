@@ -1089,7 +1089,7 @@ SPLIT_TEXTS = [
 
 
 @pytest.mark.parametrize("text, shown, calls", SPLIT_TEXTS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_markup_is_never_shown_wherever_the_content_is_split(
     text: str, shown: str, calls: int, data: st.DataObject
@@ -1103,7 +1103,7 @@ def test_markup_is_never_shown_wherever_the_content_is_split(
     assert sum(isinstance(c, BlockStart) and c.block_type == "tool-call" for c in chunks) == calls
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.binary(max_size=300))
 def test_any_bytes_end_in_one_finish(body: bytes) -> None:
     check_grammar(run([body]))
@@ -1124,7 +1124,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.lists(JSON, max_size=5))
 def test_any_json_ends_in_one_finish(values: list[Any]) -> None:
     check_grammar(run([sse(*values, DONE)]))

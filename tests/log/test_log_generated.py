@@ -88,7 +88,7 @@ class Life:
         recorder.end()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(ACTION, max_size=12))
 def test_requests_extend_their_predecessors_or_the_log_says_why(actions: list[Any]) -> None:
     life = Life()
@@ -111,7 +111,7 @@ def test_requests_extend_their_predecessors_or_the_log_says_why(actions: list[An
             assert new.messages[: len(old.messages)] == old.messages
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(ACTION, max_size=12))
 def test_three_readings_agree(actions: list[Any]) -> None:
     life = Life()
@@ -132,7 +132,7 @@ def test_three_readings_agree(actions: list[Any]) -> None:
         assert request.messages == (*header.prefix, *life.log.messages(), *header.suffix)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(ACTION, min_size=1, max_size=8), st.integers(0, 10_000))
 def test_a_log_cut_at_any_byte_loads_what_was_whole(actions: list[Any], cut: int) -> None:
     life = Life()
@@ -163,7 +163,7 @@ def handed_out(steps: Reading[LoadedLog]) -> tuple[LoadedLog, list[Entry]]:
         entries += part
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(ACTION, min_size=1, max_size=6),
     st.integers(0, 10_000),

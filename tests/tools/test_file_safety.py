@@ -327,7 +327,7 @@ _CODECS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(_TEXTS, _TEXTS, _TEXTS, _CODECS, st.integers(0, 9), st.integers(0, 9))
 def test_bytes_around_an_edit_are_untouched(
     head: str, tail: str, new: str, codec: tuple[str, bytes], before: int, after: int
@@ -353,7 +353,7 @@ def test_bytes_around_an_edit_are_untouched(
     assert new_lines[len(new_lines) - lines_after :] == old_lines[len(old_lines) - lines_after :]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_TEXTS, _TEXTS, _CODECS)
 def test_overwriting_a_file_with_what_was_read_changes_nothing(
     head: str, tail: str, codec: tuple[str, bytes]
@@ -367,7 +367,7 @@ def test_overwriting_a_file_with_what_was_read_changes_nothing(
     assert more.startswith(stored)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=200))
 def test_decoding_is_lossless_or_refused(data: bytes) -> None:
     try:
@@ -378,7 +378,7 @@ def test_decoding_is_lossless_or_refused(data: bytes) -> None:
         assert known.bom + text.encode(known.codec) == data
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.text(
         st.sampled_from("的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出"), min_size=2

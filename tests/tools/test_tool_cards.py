@@ -198,7 +198,7 @@ _JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from([*cards.CALLS, "other"]), _JSON, _JSON, st.text(max_size=9), st.booleans())
 def test_cards_never_raise(name: str, value: Any, meta: Any, text: str, is_error: bool) -> None:
     arguments = json.dumps(value)

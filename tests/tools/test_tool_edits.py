@@ -41,7 +41,7 @@ def test_what_an_edit_means(text: str, old: str, new: str, results: list[str]) -
     assert applied(text, old, new) == results
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text("ab \n\t", max_size=20), st.text("ab \n", min_size=1, max_size=8), st.text("abc\n"))
 def test_a_literal_match_is_replaced_literally(text: str, old: str, new: str) -> None:
     found = applied(text, old, new)
@@ -80,7 +80,7 @@ def test_small_and_odd_differences(old: str, new: str, hunks: list[tuple[str, st
     assert hunk_texts(old, new) == hunks
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.sampled_from("abcde"), max_size=30),
     st.lists(st.sampled_from("abcdef"), max_size=30),

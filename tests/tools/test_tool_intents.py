@@ -147,7 +147,7 @@ _PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(_PIECES, max_size=8).map(" ".join) | st.lists(_PIECES, max_size=8).map("".join))
 def test_a_wide_scope_is_a_prefix_of_plain_words(command: str) -> None:
     scope = scope_of(command)

@@ -72,7 +72,7 @@ def test_a_model_reads_no_terminal_control(raw: str, text: str) -> None:
     assert readable(raw) == text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text())
 def test_readable_text_stays_as_it_is(text: str) -> None:
     once = readable(text)
@@ -95,7 +95,7 @@ def test_a_kept_tail_begins_on_a_character(char: str, limit: int) -> None:
         assert tail.full is None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.sampled_from("aé读😀")), st.integers(0, 40))
 def test_cuts_fall_on_characters(text: str, at: int) -> None:
     data = text.encode()
@@ -106,7 +106,7 @@ def test_cuts_fall_on_characters(text: str, at: int) -> None:
     assert to_boundary(data) == from_boundary(data) == data
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 60))
 def test_what_is_cut_is_kept_in_a_file(parts: list[bytes], limit: int) -> None:
     import tempfile

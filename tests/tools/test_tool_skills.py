@@ -39,7 +39,7 @@ def test_the_head_of_a_file_is_read(head: str, fields: dict[str, str]) -> None:
         assert frontmatter.split(text) == (fields, "Body\n")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.sampled_from("ab: |>-\n'\"#\t"), max_size=40))
 def test_any_text_has_a_head_or_none(text: str) -> None:
     fields, body = frontmatter.split(f"---\n{text}")
