@@ -189,6 +189,18 @@ class History:
         appends, nodes = self.surface.appends, self.surface.nodes
         for entry in entries:
             kind = entry.type
+            # More than half of a log is chunks of the open step: one look at their line is enough.
+            if (
+                kind == _CHUNK
+                and isinstance(entry, Event)
+                and entry.seq == seq
+                and entry.placement is entry.sources is UNSET
+                and entry.line.find(relations.mark, 0, WITHIN) > 0
+            ):
+                add(entry)
+                begin(seq)
+                self.seq = seq = seq + 1
+                continue
             is_node = False
             if (
                 kind not in plain
@@ -203,14 +215,12 @@ class History:
                     seq = self.seq
                     continue
                 is_node = True
-            # More than half of a log is chunks of the open step: one look at their line is enough.
-            if kind != _CHUNK or entry.line.find(relations.mark, 0, WITHIN) < 0:
-                rule = rules(kind)
-                if rule is not None:
-                    try:
-                        rule(relations, entry)
-                    except msgspec.ValidationError as exc:
-                        raise _shapeless(entry, exc) from None
+            rule = rules(kind)
+            if rule is not None:
+                try:
+                    rule(relations, entry)
+                except msgspec.ValidationError as exc:
+                    raise _shapeless(entry, exc) from None
             if is_node:
                 nodes.append(seq)
             add(entry)

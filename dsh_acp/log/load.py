@@ -39,7 +39,7 @@ VERSION: Final = 0
 
 T = TypeVar("T")
 
-_ROW_LETTERS: Final = frozenset(start[9:10] for start in STARTS)
+_A: Final = ord("a")
 
 
 class Scan(Struct, frozen=True):
@@ -80,8 +80,8 @@ def _plain(lines: Iterable[bytes], expected: int) -> list[Entry]:
     add, read_row, read_event, keep = entries.append, bare_row, bare_event, force_setattr
     try:
         for line in lines:
-            # Few types begin with the letters of the packed rows'.
-            if line[9:10] in _ROW_LETTERS and line[:21] in STARTS:
+            # Most types begin with an `a`, as in `assistant`, and none of the packed rows'.
+            if line[9] != _A and line[:21] in STARTS:
                 entry = read_row(line)
                 if entry.seq0 != expected or not is_sound(entry):
                     raise _Doubt
@@ -93,7 +93,7 @@ def _plain(lines: Iterable[bytes], expected: int) -> list[Entry]:
                 expected += 1
             keep(entry, "line", line)
             add(entry)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
         raise _Doubt from None
     return entries
 

@@ -29,6 +29,7 @@ _KEPT_HEAD: Final = 65_536
 _KEPT_TAIL: Final = 512
 _SLICE: Final = 4096
 _HIGH: Final = 1 << 20
+_ROOMY: Final = 1 << 20
 
 
 def claim() -> tuple[int, int]:
@@ -377,7 +378,11 @@ if sys.platform == "linux":
     import termios
 
     def _pipe_capacity(fd: int) -> int:
-        return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
+        # A history is megabytes; each time the pipe is full, two processes change places.
+        try:
+            return fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _ROOMY)
+        except OSError:  # the user has many such pipes
+            return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
 
     def _is_empty(fd: int) -> bool:
         held = bytearray(4)
