@@ -67,10 +67,19 @@ class Life:
         elif kind == "compact":
             nodes = self.log.surface.nodes
             if nodes:
-                ends = sorted(k % len(nodes) for k in value)
-                self.recorder.compact(nodes[ends[0]], nodes[ends[1]])
+                first, last = sorted(k % len(nodes) for k in value)
+                # A call and its result go together.
+                while self.is_result(first):
+                    first -= 1
+                while self.is_result(last + 1):
+                    last += 1
+                self.recorder.compact(nodes[first], nodes[last])
         else:
             self.turn(value, calls=kind == "tool turn")
+
+    def is_result(self, position: int) -> bool:
+        nodes = self.log.surface.nodes
+        return position < len(nodes) and self.log.event(nodes[position]).type == "tool/result"
 
     def turn(self, text: str, *, calls: bool) -> None:
         recorder = self.recorder
