@@ -266,7 +266,7 @@ class Editor:
         return found[0]
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while not condition():
                 await self._news.wait()
 
@@ -367,7 +367,7 @@ class Bench:
             try:
                 yield made
             finally:
-                with anyio.CancelScope(shield=True), anyio.fail_after(10):
+                with anyio.CancelScope(shield=True), anyio.fail_after(30):
                     await made.bridge.close()
                 tasks.cancel_scope.cancel()
 

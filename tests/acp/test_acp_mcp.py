@@ -48,7 +48,7 @@ def offered(bench: Bench, request: int = -1) -> list[str]:
 
 
 async def until_over(editor: Editor) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while children():  # noqa: ASYNC110 - nobody tells of it
             await anyio.sleep(0.01)
 
@@ -143,7 +143,7 @@ async def test_closing_a_session_ends_its_servers_and_nobody_else_s(bench: Bench
         await editor.prompt(second, "Go")
         assert len(children()) == 2
         await editor.call("session/close", sessionId=first)
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while len(children()) > 1:  # noqa: ASYNC110 - nobody tells of it
                 await anyio.sleep(0.01)
         await editor.call("session/close", sessionId=second)
@@ -334,7 +334,7 @@ async def test_a_session_that_is_open_goes_on_with_the_servers_of_a_second_load(
 
 
 async def _recorded(record: Path, text: str) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while text not in _read(record):  # noqa: ASYNC110 - nobody tells of it
             await anyio.sleep(0.01)
 

@@ -121,7 +121,7 @@ class Bench(acp_bench.Bench):
             try:
                 yield made
             finally:
-                with anyio.CancelScope(shield=True), anyio.fail_after(10):
+                with anyio.CancelScope(shield=True), anyio.fail_after(30):
                     await made.bridge.close()
                 tasks.cancel_scope.cancel()
 

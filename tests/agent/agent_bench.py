@@ -348,7 +348,7 @@ class Bench:
     @asynccontextmanager
     async def running(self, log: SessionLog | None = None) -> AsyncGenerator[Session]:
         """A session that runs, within five seconds."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             async with self.session(log).running() as session:
                 yield session
 

@@ -423,5 +423,5 @@ async def test_recorded_hook_files_behave_as_recorded(
     for value in (*wanted, *ours):
         value.pop("durationMs", None)
     assert ours[: len(wanted)] == wanted
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await session.when_idle()

@@ -105,7 +105,7 @@ class Site:
         )
         options = SessionOptions(cwd=str(bench.cwd), provider="fake", model="one")
         log = bench.store.create(str(bench.cwd))
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             async with Session(log, services=services, options=options).running() as session:
                 yield session
 

@@ -60,7 +60,7 @@ class Workshop:
         )
         options = SessionOptions(cwd=str(self.project))
         opened = log or self.store.create(str(self.project))
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             try:
                 async with Session(opened, services=services, options=options).running() as live:
                     yield live

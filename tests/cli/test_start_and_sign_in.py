@@ -36,7 +36,7 @@ async def opens_a_session(home: Path, env: dict[str, str], *arguments: str) -> s
     Raises:
         RpcError: the session was refused.
     """
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with Client.spawn(agent_argv(*arguments), cwd="/", env=env) as client:
             answer = await client.initialize()
             assert answer["protocolVersion"] == 1 and answer["authMethods"]
@@ -92,7 +92,7 @@ async def test_any_way_to_reach_a_model_opens_a_session(home, where):
 
 async def test_a_key_stored_while_the_agent_runs_is_found(home, monkeypatch):
     monkeypatch.setenv("HOME", str(home))
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with Client.spawn(agent_argv(), cwd="/", env=agent_env(home)) as client:
             methods = (await client.initialize())["authMethods"]
             with pytest.raises(RpcError):
@@ -105,7 +105,7 @@ async def test_a_key_stored_while_the_agent_runs_is_found(home, monkeypatch):
 
 async def test_authenticating_is_harmless_when_a_key_is_there(home):
     env = agent_env(home, DEEPSEEK_API_KEY="sk-1")
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with Client.spawn(agent_argv(), cwd="/", env=env) as client:
             methods = (await client.initialize())["authMethods"]
             for _ in range(2):
@@ -145,7 +145,7 @@ async def test_initialize_needs_no_network_and_no_home(tmp_path):
         proxy = f"http://127.0.0.1:{silent.getsockname()[1]}"
         env = {"PYTHONPATH": str(ROOT), "HTTPS_PROXY": proxy, "HTTP_PROXY": proxy}
         env |= {"DEEPSEEK_API_KEY": "sk-1"}
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             async with Client.spawn(agent_argv(), cwd="/", env=env) as client:
                 await client.initialize()
                 assert await client.new_session(tmp_path)
@@ -158,7 +158,7 @@ async def test_it_starts_through_any_name_and_interpreter_flags(home, tmp_path):
     )
     env = agent_env(home, DEEPSEEK_API_KEY="sk-1")
     for argv in ([sys.executable, str(script)], [sys.executable, "-X", "utf8", "-m", "dsh_acp"]):
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             async with Client.spawn(argv, cwd="/", env=env) as client:
                 await client.initialize(clientInfo={"name": "JetBrains.IDE", "version": "1"})
                 assert await client.new_session(home)
@@ -167,7 +167,7 @@ async def test_it_starts_through_any_name_and_interpreter_flags(home, tmp_path):
 async def test_a_refused_key_is_a_sentence_and_the_session_goes_on(home):
     with FakeLlm([{"behavior": "auth_error"}, {"text": "hello", "repeat": 0}]) as fake:
         env = agent_env(home, "openai/m", OPENAI_BASE_URL=fake.url, OPENAI_API_KEY="sk-12345678")
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             async with Client.spawn(agent_argv(), cwd="/", env=env) as client:
                 await client.initialize()
                 session = await client.new_session(home)

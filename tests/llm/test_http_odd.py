@@ -123,7 +123,7 @@ async def sent_large(p: Provider) -> list[Chunk]:
     ids=["answer", "failure", "bytes", "line"],
 )
 async def test_what_follows_an_answer_unasked_is_never_the_next_answer(junk: bytes) -> None:
-    with raw(answer() + junk, None, answer()) as server, anyio.fail_after(5):
+    with raw(answer() + junk, None, answer()) as server, anyio.fail_after(30):
         p = provider(server.url)
         for _ in range(2):
             assert text(await collect(p, hello(p))) == "a"
@@ -132,7 +132,7 @@ async def test_what_follows_an_answer_unasked_is_never_the_next_answer(junk: byt
 
 
 async def test_a_connection_that_was_closed_unnoticed_is_not_used_again() -> None:
-    with raw(answer(), None, answer()) as server, anyio.fail_after(5):
+    with raw(answer(), None, answer()) as server, anyio.fail_after(30):
         p = provider(server.url)
         await collect(p, hello(p))
         # The event loop has no chance to hear of it.
@@ -148,7 +148,7 @@ async def test_a_refusal_that_comes_before_the_request_was_read_is_told() -> Non
     def refuse(connection: socket.socket) -> None:
         connection.sendall(answer(b'{"error":{"message":"too big"}}', status="413 Too Large"))
 
-    with unread(refuse) as url, anyio.fail_after(10):
+    with unread(refuse) as url, anyio.fail_after(30):
         p = provider(url)
         found = failure(await sent_large(p))
         assert found.status == 413 and "too big" in found.message
@@ -162,7 +162,7 @@ async def test_a_request_that_is_never_read_can_be_cancelled() -> None:
         begun.set()
         assert gone.wait(5)
 
-    with unread(ignore) as url, anyio.fail_after(10):
+    with unread(ignore) as url, anyio.fail_after(30):
         p = provider(url)
         async with anyio.create_task_group() as group:
             group.start_soon(sent_large, p)
@@ -258,7 +258,7 @@ async def test_each_spelling_of_an_encoding_is_undone(name: str, body: bytes, si
     head = f"HTTP/1.1 200 OK\r\ncontent-encoding: {name}\r\ntransfer-encoding: chunked\r\n\r\n"
     with raw(head.encode() + chunked + b"0\r\nx-trailer: 1\r\n\r\n") as server:
         p = provider(server.url)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             assert text(await collect(p, hello(p))) == "a"
         await p.aclose()
 
@@ -267,7 +267,7 @@ async def test_each_spelling_of_an_encoding_is_undone(name: str, body: bytes, si
 async def test_an_encoded_body_that_was_cut_is_no_whole_answer(cut: int) -> None:
     with raw(answer(gzip.compress(SSE)[:cut], "content-encoding: gzip")) as server:
         p = provider(server.url)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             assert failure(await collect(p, hello(p))).code in ("TRANSPORT", "STREAM_CLOSED")
         await p.aclose()
 
@@ -293,7 +293,7 @@ async def test_an_encoded_body_that_was_cut_is_no_whole_answer(cut: int) -> None
     ids="continue hints long latin folded reason close http10 newlines extensions".split(),
 )
 async def test_an_odd_head_is_understood(given: bytes) -> None:
-    with raw(given, None) as server, anyio.fail_after(5):
+    with raw(given, None) as server, anyio.fail_after(30):
         p = provider(server.url)
         assert text(await collect(p, hello(p))) == "a"
         await p.aclose()
@@ -316,7 +316,7 @@ async def test_an_odd_head_is_understood(given: bytes) -> None:
     ids="switch huge lengths name body tls continue chunk cut nothing".split(),
 )
 async def test_what_is_no_answer_ends_the_call_in_words(given: bytes) -> None:
-    with raw(given, None) as server, anyio.fail_after(5):
+    with raw(given, None) as server, anyio.fail_after(30):
         p = provider(server.url)
         assert failure(await collect(p, hello(p))).code == "TRANSPORT"
         await p.aclose()
@@ -351,7 +351,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Call
 async def test_headers_of_the_settings_arrive_but_never_change_where_a_request_ends(
     headers: dict[str, str], name: str, shown: str | None, way: Callable[[str], str]
 ) -> None:
-    with raw(answer()) as server, anyio.fail_after(5):
+    with raw(answer()) as server, anyio.fail_after(30):
         p = provider(way(server.url), headers=headers)
         asked = hello(p)
         assert text(await collect(p, asked)) == "a"
@@ -372,7 +372,7 @@ async def test_headers_of_the_settings_arrive_but_never_change_where_a_request_e
 async def test_headers_that_cannot_be_sent_fail_the_call_in_words(
     headers: dict[str, Any], way: Callable[[str], str]
 ) -> None:
-    with raw(answer()) as server, anyio.fail_after(5):
+    with raw(answer()) as server, anyio.fail_after(30):
         p = provider(way(server.url), headers=headers)
         assert failure(await collect(p, hello(p))).code == "TRANSPORT"
         assert not server.heads

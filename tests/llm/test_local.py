@@ -38,7 +38,7 @@ async def test_a_model_that_does_not_start_says_why_and_where_to_look(
         pytest.skip("the extra [local] is not installed, so its process is never started")
     monkeypatch.setattr(sys, "executable", "/bin/false")
     p = LocalProvider(tmp_path)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         last = (await collect(p, asked(p)))[-1]
     assert isinstance(last, Finish) and isinstance(last.reason.failure, Failure)
     assert "did not start" in last.reason.failure.message

@@ -133,7 +133,7 @@ def test_what_can_be_chosen_are_the_models_of_those_with_a_key() -> None:
 
 async def test_discovery_extends_what_can_be_chosen_and_never_fails() -> None:
     listing = [{"id": "big", "context_length": 99, "name": "Big"}]
-    with FakeLlm(models=listing) as fake, anyio.fail_after(5):
+    with FakeLlm(models=listing) as fake, anyio.fail_after(30):
         near = ProviderSettings(name="near", base_url=fake.url)
         deaf = ProviderSettings(name="deaf", base_url="http://127.0.0.1:9")
         providers = Providers(settings(near, deaf))

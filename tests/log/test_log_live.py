@@ -37,7 +37,7 @@ async def test_a_follower_gets_every_event_once_and_in_order(tmp_path: Path) -> 
             await follower.wait()
             seen.extend(expanded(follower.take()))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(follow)
             recorder = Recorder(log)
@@ -72,7 +72,7 @@ async def test_several_followers_wait_and_each_is_woken() -> None:
         await log.follow().wait()
         woken.append(number)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             for number in range(3):
                 group.start_soon(wait, number)
@@ -122,7 +122,7 @@ def test_without_a_timer_nothing_waits(tmp_path: Path) -> None:
 async def test_calls_to_sync_at_the_same_time_share_the_wait(tmp_path: Path) -> None:
     log = Store(tmp_path).create("/w")
     Recorder(log).tool_turn()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             for _ in range(20):
                 group.start_soon(log.sync)
@@ -161,7 +161,7 @@ async def test_a_wait_that_was_begun_early_is_the_one_that_sync_needs(tmp_path: 
     log.begin_sync()
     log.begin_sync()
     log.append(FeedbackRecord("later"))
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         disk.answers.put(None)
         await log.sync(told)
         assert disk.asked == 1
@@ -183,7 +183,7 @@ async def test_sync_waits_for_all_that_it_was_asked_for(tmp_path: Path) -> None:
         await log.sync()
         ended.set()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(sync)
             disk.answers.put(None)
@@ -199,7 +199,7 @@ async def test_a_refusal_that_came_early_is_told_to_the_next_who_asks(tmp_path: 
     log = on(disk)
     log.begin_sync()
     disk.answers.put(OSError(errno.ENOSPC, "No space left on device"))
-    with anyio.fail_after(5), pytest.raises(LogError) as refused:
+    with anyio.fail_after(30), pytest.raises(LogError) as refused:
         await log.sync()
     assert refused.value.code == "DISK_FULL" and not log.writable
     log.begin_sync()
@@ -210,7 +210,7 @@ async def test_a_refusal_that_came_early_is_told_to_the_next_who_asks(tmp_path: 
 async def test_a_cancelled_wait_leaves_its_answer_to_the_next(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     log = on(disk)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(log.sync)
             while not disk.asked:

@@ -39,7 +39,7 @@ class Bench:
         )
         (found,) = Servers((settings,)).of(str(self.file), (str(self.root),))
         place = Place(start=self.start, environment=os.environ, cache=str(self.root), guard=reaper)
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             return await self.pool.use(found, str(self.root), owner, place, self.limits)
 
     def start(self, argv: Any, cwd: str, env: Any) -> "subprocess.Popen[bytes]":
@@ -59,7 +59,7 @@ class Bench:
         return await anyio.Path(path).read_text(encoding="utf-8")
 
     async def define(self, server: Server) -> Any:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             return await server.locations("goToDefinition", str(self.file), 1, 1, self.read)
 
     @property
@@ -83,7 +83,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     root.mkdir()
     found = Bench(root)
     yield found
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         for owner in ("me", "you"):
             await found.pool.release(owner)
     assert found.alive == [], "a server outlived its last session"

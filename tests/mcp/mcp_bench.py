@@ -72,7 +72,7 @@ class Bench:
         self._news = anyio.Event()
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while not condition():
                 await self._news.wait()
 

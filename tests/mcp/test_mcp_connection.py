@@ -254,7 +254,7 @@ async def test_servers_end_when_this_process_is_killed(tmp_path: Path) -> None:
     done = await anyio.run_process([sys.executable, str(code)], check=False, stderr=subprocess.PIPE)
     assert done.returncode == -9, done.stderr
     pid = int(record.read_text(encoding="utf-8").split("\n")[0].split()[1])
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while alive(pid):  # noqa: ASYNC110 - nobody tells of it
             await anyio.sleep(0.02)
 
@@ -298,6 +298,6 @@ def test_the_package_is_imported_without_the_sdk() -> None:
 
 
 async def _recorded(record: Path, text: str) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while text not in record.read_text(encoding="utf-8"):  # noqa: ASYNC110, ASYNC240 - as above
             await anyio.sleep(0.01)

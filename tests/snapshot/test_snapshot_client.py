@@ -11,7 +11,7 @@ from dsh_acp.snapshot.desk import RpcError
 
 
 async def test_a_prompt_is_answered_and_its_updates_are_kept(fake: list[str], tmp_path: Path):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with Client.spawn(fake, tmp_path) as client:
             await client.initialize()
             sid = await client.new_session(tmp_path)
@@ -24,7 +24,7 @@ async def test_a_prompt_is_answered_and_its_updates_are_kept(fake: list[str], tm
 
 
 async def test_an_error_answer_raises_with_code_and_message(fake: list[str], tmp_path: Path):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with Client.spawn(fake, tmp_path) as client:
             with pytest.raises(RpcError, match="Method not found") as caught:
                 await client.request("session/dance")
@@ -34,7 +34,7 @@ async def test_an_error_answer_raises_with_code_and_message(fake: list[str], tmp
 async def test_what_an_ended_agent_still_owed_raises_instead_of_hanging(
     fake: list[str], tmp_path: Path
 ):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with Client.spawn(fake, tmp_path) as client:
             await client.initialize()
             sid = await client.new_session(tmp_path)
@@ -48,7 +48,7 @@ async def test_what_an_ended_agent_still_owed_raises_instead_of_hanging(
 
 
 async def test_a_line_that_is_not_json_is_kept_as_garbage(fake: list[str], tmp_path: Path):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with Client.spawn(fake, tmp_path) as client:
             await client.initialize()
             await client.prompt(await client.new_session(tmp_path), "garbage")
@@ -58,7 +58,7 @@ async def test_a_line_that_is_not_json_is_kept_as_garbage(fake: list[str], tmp_p
 async def test_scripted_permissions_are_used_in_order_and_then_cancelled(
     fake: list[str], tmp_path: Path
 ):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with Client.spawn(fake, tmp_path) as client:
             await client.initialize()
             sid = await client.new_session(tmp_path)
@@ -78,7 +78,7 @@ async def test_scripted_permissions_are_used_in_order_and_then_cancelled(
 async def test_a_held_question_is_answered_cancelled_when_the_turn_is(
     fake: list[str], tmp_path: Path
 ):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with Client.spawn(fake, tmp_path) as client:
             await client.initialize()
             sid = await client.new_session(tmp_path)
@@ -98,7 +98,7 @@ async def test_an_unsaved_buffer_hides_the_disk_and_takes_the_write(
 ):
     path = tmp_path / "a.txt"
     path.write_text("disk\n", encoding="utf-8")
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with Client.spawn(fake, tmp_path) as client:
             await client.initialize()
             sid = await client.new_session(tmp_path)
@@ -113,7 +113,7 @@ async def test_an_unsaved_buffer_hides_the_disk_and_takes_the_write(
 
 
 async def test_a_terminal_runs_the_command_and_tells_how_it_ended(fake: list[str], tmp_path: Path):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with Client.spawn(fake, tmp_path) as client:
             await client.initialize()
             await client.prompt(
@@ -126,7 +126,7 @@ async def test_a_terminal_runs_the_command_and_tells_how_it_ended(fake: list[str
 
 
 async def test_an_agent_that_stays_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         with pytest.raises(ZeroDivisionError):
             async with Client.spawn(["sleep", "60"], tmp_path) as client:
                 _ = 1 // 0

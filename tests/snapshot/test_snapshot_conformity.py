@@ -87,6 +87,6 @@ async def test_an_agent_that_breaks_the_protocol_fails_its_scenario(
     steps = [{"op": "initialize"}, {"op": "newSession"}, {"op": "prompt", "text": "sing"}]
     document = {"shows": "x", "agent": {"argv": fake}, "comparesLog": False, "steps": steps}
     (tmp_path / "input.json").write_text(json.dumps(document), encoding="utf-8")
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         result = await run(Scenario(tmp_path), Options(mode="refresh"))
     assert any("session/update (notification)" in problem for problem in result.problems)

@@ -42,7 +42,7 @@ async def said(child: Child) -> tuple[str, str, int]:
         except anyio.EndOfStream:
             pass
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await child.stdin.aclose()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read, 0)
@@ -81,7 +81,7 @@ async def test_many_at_once_are_told_apart(nursery: Nursery, tmp_path: Path):
 
 async def test_an_agent_is_spoken_to_and_killed_like_any_other(nursery: Nursery, tmp_path: Path):
     env = agent_env(tmp_path)
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with Client.spawn(
             [], tmp_path, env, start=lambda: nursery.start([], str(tmp_path), env)
         ) as client:

@@ -37,7 +37,7 @@ async def record(out: Path, agent: list[str], cwd: Path) -> None:
 
 
 async def check(folder: Path) -> Result:
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         return await run(Scenario(folder), Options())
 
 
@@ -45,7 +45,7 @@ async def check(folder: Path) -> Result:
 async def recording(tmp_path: Path, fake: list[str]) -> Path:
     out, cwd = tmp_path / "acp" / "taped", tmp_path / "somewhere"
     cwd.mkdir()
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await record(out, fake, cwd)
     return out
 

@@ -58,7 +58,7 @@ def make(tmp_path: Path, fake: list[str]) -> Make:
 
 
 async def play(scenario: Scenario, **options: Any) -> Result:
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         # The fake agent's capabilities are not the protocol's business here.
         return await run(Scenario(scenario.folder), Options(**{"timeout_s": 10, **options}))
 
@@ -201,6 +201,6 @@ async def test_scenarios_run_at_once_and_are_reported_in_order(make: Make):
         return Result(name=scenario.name)
 
     scenarios = [make(name) for name in ("a", "b", "c")]
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         results = await run_all(scenarios, one, 3, lambda result: reported.append(result.name))
     assert reported == ["a", "b", "c"] == [result.name for result in results]

@@ -51,7 +51,7 @@ class Yard:
         return found
 
     async def run(self, command: str, sandbox: Sandbox | None = None) -> CommandEnd:
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             return await LocalWorld().run(
                 command,
                 cwd=str(self.inside),
@@ -159,7 +159,7 @@ async def test_the_same_commands_do_harm_without_a_sandbox(tmp_path: Path) -> No
         place.mkdir()
         yard = Yard(place, "off")
         (yard.inside / "mine").write_text("mine\n", encoding="utf-8")
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             env = {"OUT": str(yard.outside), "PY": PYTHON, "AGENT": str(os.getpid())}
             await LocalWorld().run(escape, cwd=str(yard.inside), timeout_ms=10_000, env=env)
         if yard.is_untouched():

@@ -48,12 +48,12 @@ async def unruly(bench: Workbench) -> AsyncIterator[Callable[[str], Workbench]]:
         return bench
 
     yield make
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         await language_desk.release(bench.state)
 
 
 async def ask(bench: Workbench, operation: str, **more: Any) -> str:
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         return await bench.text("lsp", operation=operation, file_path="one.x", **more)
 
 
@@ -182,7 +182,7 @@ async def test_a_change_never_fails_for_a_server(
             "lsp", operation="goToDefinition", file_path="one.x", line=1, character=1
         )
     await bench.call("read", file_path="one.x")
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         text = await bench.text(
             "edit", file_path="one.x", old_string="first", new_string="second to none"
         )
@@ -262,7 +262,7 @@ async def python(bench: Workbench) -> AsyncIterator[Workbench]:
     bench.put("a.py", REAL["a.py"])
     bench.put("b.py", 'def helper(n: int) -> int:\n    """Helps 𝄞 a lot."""\n    return n\n')
     yield bench
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         await language_desk.release(bench.state)
 
 

@@ -24,7 +24,7 @@ async def opened(bench: Workbench, **arguments: object) -> str:
 
 
 async def typed(bench: Workbench, id: str, text: str, **more: object) -> str:
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         return await bench.text("terminal_send", sessionId=id, text=text, **more)
 
 
@@ -60,7 +60,7 @@ async def test_a_program_that_runs_on_is_read_and_interrupted(desk: Workbench) -
 async def test_text_is_typed_without_the_end_of_its_line(desk: Workbench) -> None:
     id = await opened(desk)
     assert "done" not in (await typed(desk, id, "printf 'd'one", submit=False)).split("$ ")[-1][:4]
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         said = await typed(desk, id, "", run_in_background=True)
         while "\ndone" not in said:
             said += await desk.text("terminal_read", sessionId=id)

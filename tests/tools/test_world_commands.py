@@ -17,7 +17,7 @@ from dsh_acp.tools.world import LocalWorld
 
 
 async def run(bench: Workbench, command: str, timeout_ms: int = 10_000) -> CommandEnd:
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         return await LocalWorld().run(
             command, cwd=bench.cwd, timeout_ms=timeout_ms, spill_dir=bench.spill_dir
         )
@@ -80,7 +80,7 @@ async def test_what_ignores_the_stop_is_killed(bench: Workbench) -> None:
         ("bash", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"), bench.cwd, os.environ
     )
     out, _ = child.streams
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await anyio.wait_readable(out)
         assert await child.stop(grace_s=0.05)
     child.close()

@@ -102,7 +102,7 @@ class Workbench:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for what other processes do; they give no event."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while not condition():  # noqa: ASYNC110 - nothing to wait on
             await anyio.sleep(0.002)
 

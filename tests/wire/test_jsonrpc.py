@@ -31,7 +31,7 @@ class Wire:
         self.peer.feed([json.dumps(message).encode() for message in messages])
 
     async def until(self, count: int) -> list[dict[str, Any]]:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while len(self.sent) < count:
                 self._news = anyio.Event()
                 await self._news.wait()
@@ -166,7 +166,7 @@ async def test_a_running_call_can_be_cancelled_by_its_peer() -> None:
 
     async with wire(hang=hang) as it:
         it.feed(call("a", "hang"))
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await started.wait()
         it.feed({"method": "$/cancel_request", "params": {"requestId": "a"}})
         assert (await it.until(1))[0]["error"]["code"] == -32800
@@ -247,7 +247,7 @@ async def test_closing_ends_every_open_request() -> None:
             with pytest.raises(Closed):
                 await it.peer.request("ask", {})
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             async with anyio.create_task_group() as asking:
                 asking.start_soon(ask)
                 await it.until(1)
@@ -264,7 +264,7 @@ async def test_two_peers_joined_understand_each_other() -> None:
         right.handlers = {"double": handler(lambda call: call.decode(ANY) * 2)}
         left.start(tasks)
         right.start(tasks)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             assert ANY.decode(await left.request("double", [1])) == [1, 1]
-        with pytest.raises(RpcError, match="Method not found"), anyio.fail_after(5):
+        with pytest.raises(RpcError, match="Method not found"), anyio.fail_after(30):
             await right.request("double", [1])
