@@ -1,7 +1,7 @@
 # make demo    see it work in this terminal: no key, no editor
 # make test    the tests                      make check   ruff, pyright, import-linter
 # make bench   speed beside a bare agent      make lock    choose newer versions for the tests
-# make test-clients    clients of others, from npm, drive it
+# make test-clients    clients of others, from npm and PyPI, drive it
 # make pictures        the pictures of the README, after that
 # make fuzz            no bytes make a parser crash or hang
 # make test-orphans    nothing outlives 200 cancelled and killed sessions
