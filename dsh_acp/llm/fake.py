@@ -347,7 +347,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         epilog=_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--port", type=int, default=8000, help="0 chooses a free one")
+    parser.add_argument("--port", type=port_number, default=8000, help="0 chooses a free one")
     parser.add_argument("--script", type=Path, help="a JSON array of entries")
     parser.add_argument(
         "--behavior",
@@ -360,6 +360,14 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--api-key", help="refuse requests with another key")
     parser.add_argument("--seed", type=int, default=0, help="for the behaviour random")
     return parser.parse_args(argv)
+
+
+def port_number(text: str) -> int:
+    """A TCP port; 0 stands for any."""
+    number = int(text)
+    if not 0 <= number < 1 << 16:
+        raise argparse.ArgumentTypeError(f"no port: {text}")
+    return number
 
 
 def main(argv: Sequence[str]) -> int:

@@ -105,3 +105,12 @@ def test_its_help_lists_behaviours_and_fields_and_others_are_refused_by_name(cap
     assert "partial_stall" in shown and "chunk_delay_ms" in shown
     assert main(["--port", "0", "--behavior", '{"txet": "x"}']) == 2
     assert "unknown field 'txet'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["99999", "-1", "9" * 30])
+def test_a_port_that_cannot_be_is_an_error_in_words(
+    port: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([f"--port={port}"])
+    assert f"argument --port: no port: {port}" in capsys.readouterr().err
