@@ -10,6 +10,8 @@ from dsh_acp.log.packed import Entry
 from dsh_acp.log.payloads import InboxSpliced
 from dsh_acp.tools.tool import Tool
 
+_SPLICED: Final = InboxSpliced.TYPE
+
 
 class Recollection:
     """The projection of a session's past with `tools`, and what it shows if `is_shown`.

@@ -49,10 +49,10 @@ class Folds:
         if self._before is not None:
             self._before.catch_up()
         by_type = self._by_type
-        for entry in self._follower.take():
-            applied = by_type.get(entry.type)
-            if applied is not None and isinstance(entry, Event):
-                for apply in applied:
+        # Of a long history most is of no interest here, and is passed over at once.
+        for entry in [entry for entry in self._follower.take() if entry.type in by_type]:
+            if isinstance(entry, Event):
+                for apply in by_type[entry.type]:
                     apply(entry)
 
 
