@@ -3,8 +3,7 @@
 Their own words are kept verbatim and in place. A link becomes a readable reference that says where
 it leads and whether it can be read; embedded text is included once, clearly delimited; an image
 goes to a model that sees and a recording to one that hears; otherwise each is saved as a file and
-mentioned. Plain text is never
-searched for mentions: an `@word` is whatever its author meant.
+mentioned. Plain text is never searched for mentions: an `@word` is whatever its author meant.
 """
 
 import base64

@@ -31,6 +31,7 @@ from dsh_acp.agent.services import CHOICES, USER, Errand, LiveOutput
 from dsh_acp.errors import ToolError
 from dsh_acp.log.payloads import ErrorInfo
 from dsh_acp.messages import Block, Message, Opaque, Text, ToolCall
+from dsh_acp.tools.cards import short
 from dsh_acp.tools.sandbox import Sandbox
 from dsh_acp.tools.tool import Agents, Intent, Outcome, Tool, World
 
@@ -260,14 +261,16 @@ class Execution:
     ) -> PermissionQuestion:
         # The diff is part of the question; an edit that cannot be made fails here, unasked.
         diffs = await tool.preview(slot.args, _Context(self._parts, slot))
+        cwd = self._parts.options.cwd
         return PermissionQuestion(
             call_id=slot.use.call_id,
             tool=slot.use.name,
             intent=intent,
-            card=tool.call_card(slot.use.arguments, self._parts.options.cwd),
+            card=tool.call_card(slot.use.arguments, cwd),
             diffs=diffs,
             reason=reason,
-            scope=intent.scope,
+            # Answers are buttons, and a path from the root is too wide for one.
+            scope=intent.scope if intent.command is not None else short(intent.scope, cwd),
             # An escalation is granted to one call, never to the next.
             choices=("allow_once", "reject_once") if intent.escalate else CHOICES,
         )
