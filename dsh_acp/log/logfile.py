@@ -187,18 +187,25 @@ class LogFile:
             yield self.read(offset, offset + BLOCK)
 
     def read(self, offset: int = 0, end: int | None = None) -> bytes:
-        """The bytes from `offset` on, or up to `end`."""
+        """The bytes from `offset` on, or up to `end`.
+
+        Raises:
+            LogError: `IO`, the disk refused.
+        """
         if self._fd < 0:
             return b""
         last = self.size if end is None else min(end, self.size)
         wanted, parts = last - offset, list[bytes]()
-        os.lseek(self._fd, offset, os.SEEK_SET)
-        while wanted > 0:
-            part = os.read(self._fd, wanted)
-            if not part:
-                break
-            parts.append(part)
-            wanted -= len(part)
+        try:
+            os.lseek(self._fd, offset, os.SEEK_SET)
+            while wanted > 0:
+                part = os.read(self._fd, wanted)
+                if not part:
+                    break
+                parts.append(part)
+                wanted -= len(part)
+        except OSError as exc:
+            raise LogError(f"{self.path} cannot be read: {exc.strerror}", code="IO") from exc
         return b"".join(parts)
 
     def truncate(self, size: int) -> None:

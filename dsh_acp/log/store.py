@@ -148,7 +148,7 @@ class Store:
         return log
 
     def _open_in_memory(self, id: str, path: Path, why: str) -> SessionLog:
-        loaded = load(path.read_bytes(), expected_id=id, path=path)
+        loaded = load(_bytes_of(path), expected_id=id, path=path)
         log = SessionLog(loaded.header, None, clock=self._clock)
         log.degraded = why
         log.adopt(loaded)

@@ -13,7 +13,8 @@ import second_reading as second
 
 from dsh_acp.errors import LogError
 from dsh_acp.log.events import FeedbackRecord
-from dsh_acp.log.load import load
+from dsh_acp.log.load import load, outcome
+from dsh_acp.log.logfile import BLOCK
 from dsh_acp.log.store import Store
 
 HERE = Path(__file__).resolve().parent
@@ -269,6 +270,28 @@ def test_a_directory_that_disappears_before_the_first_event_degrades_to_memory(
     assert log.in_memory
     assert log.degraded is not None
     assert log.lines().count(b"\n") > 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the open file in /proc")
+def test_a_disk_that_fails_while_a_log_is_read_is_told_of_and_the_session_is_free_again(
+    tmp_path: Path,
+) -> None:
+    recorder = Recorder(memory_log())
+    while len(recorder.log.lines()) < 3 * BLOCK:
+        recorder.tool_turn()
+    store = Store(tmp_path)
+    path = place(store, recorder.log.lines())
+    steps = store.opening("s1")
+    next(steps)
+    links = {fd: os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
+    (fd,) = (int(fd) for fd, target in links.items() if target == str(path.resolve()))
+    folder = os.open(path.parent, os.O_RDONLY)  # every reading of it fails
+    os.dup2(folder, fd, inheritable=False)
+    os.close(folder)
+    with pytest.raises(LogError, match=r"session\.jsonl cannot be read: Is a directory") as caught:
+        outcome(steps)
+    assert caught.value.code == "IO"
+    store.open("s1").close()
 
 
 def test_a_read_only_file_system_still_shows_its_sessions(tmp_path: Path) -> None:
