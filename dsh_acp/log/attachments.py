@@ -129,7 +129,7 @@ class Attachments:
 
     def _keep(self, digest: str, data: bytes) -> None:
         path = self._path(digest)
-        if path.exists():
+        if _holds(path, data):
             return
         temporary = path.with_name(f"{digest}.{os.urandom(6).hex()}.tmp")
         try:
@@ -171,6 +171,14 @@ class Attachments:
         if len(data) != ref.bytes or not _is_kind(data, ref):
             raise _corrupt(ref, "its recorded size or kind is not that of its bytes")
         return data
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    # What is there may have been damaged since it was written.
+    try:
+        return path.stat().st_size == len(data) and path.read_bytes() == data
+    except OSError:
+        return False
 
 
 def _is_kind(data: bytes, ref: MediaRef) -> bool:

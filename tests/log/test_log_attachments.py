@@ -121,6 +121,20 @@ def test_a_missing_or_changed_object_fails_loud(tmp_path: Path) -> None:
     assert caught.value.code == "ATTACHMENT_MISSING"
 
 
+@pytest.mark.parametrize(
+    "left", [b"", png(2, 3), png(3, 2)[:-1] + b"!"], ids=["empty", "another", "changed"]
+)
+def test_an_object_that_was_damaged_is_whole_again_when_the_same_comes_again(
+    tmp_path: Path, left: bytes
+) -> None:
+    attachments = Attachments(tmp_path)
+    path = attachments.path(attachments.put(png(3, 2), "image/png"))
+    path.write_bytes(left)
+    ref = attachments.put(png(3, 2), "image/png")
+    assert attachments.get(ref) == png(3, 2)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
 def test_where_nothing_can_be_written_images_live_in_memory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     attachments = Attachments(tmp_path / "file")
