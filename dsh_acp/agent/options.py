@@ -1,21 +1,24 @@
 """What was chosen for a session: model, effort, permissions, directories.
 
-A choice of model holds from the next request on and is recorded by its header. A choice of preset
-is recorded at once inside a turn; between turns it waits and is recorded in the next turn that
-carries a prompt. Until then it is shown as current, and the last choice wins.
+A choice of model holds from the next request on, and that request's header says so. A choice of
+preset holds at once inside a turn; between turns it waits for the next turn that carries a prompt.
+Until then it is shown as current, and the last choice wins. What waits is in the log, too: an agent
+that ends meanwhile has forgotten nothing.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 import os
 from typing import ClassVar, Final
 
 from dsh_acp.agent import folds, policy
 from dsh_acp.agent.services import Services, SessionOptions
 from dsh_acp.config import Preset
-from dsh_acp.errors import DshError
+from dsh_acp.errors import DshError, LogError
 from dsh_acp.llm.provider import ModelInfo, Provider
 from dsh_acp.log.events import Event
-from dsh_acp.log.plugin_payloads import SessionOptionsEvent
+from dsh_acp.log.payloads import RequestHeader
+from dsh_acp.log.plugin_payloads import PermissionPreset, SessionOptionsEvent
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import UNSET, CallConfig, EpochHeader
 
@@ -35,6 +38,36 @@ class DirectoriesFold:
                 self.directories = found
             case _:
                 pass
+
+
+class WaitingFold:
+    """Choices that are recorded, but that no request and no turn has begun with."""
+
+    types: ClassVar[tuple[str, ...]] = (
+        SessionOptionsEvent.TYPE,
+        RequestHeader.TYPE,
+        PermissionPreset.TYPE,
+    )
+
+    def __init__(self) -> None:
+        self.route: tuple[str, str] | None = None
+        self.effort: str | None = None
+        """`""` is the model's own; `None`, none was chosen."""
+        self.preset: str | None = None
+
+    def apply(self, event: Event) -> None:
+        """Take in a choice, or that what was chosen is in force."""
+        if event.type == RequestHeader.TYPE:
+            self.route = self.effort = None
+        elif event.type == PermissionPreset.TYPE:
+            self.preset = None
+        elif isinstance(chosen := event.payload, SessionOptionsEvent):
+            if isinstance(chosen.provider, str) and isinstance(chosen.model, str):
+                self.route = (chosen.provider, chosen.model)
+            if isinstance(chosen.effort, str):
+                self.effort = chosen.effort
+            if isinstance(chosen.preset, str):
+                self.preset = chosen.preset
 
 
 def fold(events: Iterable[Event]) -> tuple[str, ...]:
@@ -59,6 +92,7 @@ class Options:
         self._following = following
         self._policy = permissions
         self._directories = following.add(DirectoriesFold())
+        self._waiting = following.add(WaitingFold())
         self._pending_preset: Preset | None = None
         self._is_leaving_plan = False
         self.cwd: Final = chosen.cwd
@@ -78,6 +112,17 @@ class Options:
         defaults = header.adapter_defaults or {}
         if not defaults.get("reasoningEffort"):
             self.effort = config.reasoning_effort or self.effort
+
+    def resume(self) -> None:
+        """Take up the choices of an earlier life that still wait; to be called when caught up."""
+        waiting = self._waiting
+        route = waiting.route
+        if route is not None and self._services.providers.get(route[0]) is not None:
+            self.provider, self.model = route
+        if waiting.effort is not None:
+            self.effort = waiting.effort or None
+        if (preset := waiting.preset) in policy.PRESETS:
+            self._pending_preset = preset
 
     # ------------------------------------------------------------ model
 
@@ -219,6 +264,7 @@ class Options:
             DshError: `UNKNOWN_OPTION`, `INVALID_VALUE`.
             LlmError: the model cannot be served.
         """
+        route, effort, preset = (self.provider, self.model), self.effort, self._pending_preset
         match option:
             case "model":
                 self._select_model(value)
@@ -228,6 +274,20 @@ class Options:
                 self._select_preset(value, in_turn)
             case _:
                 raise DshError(f'there is no option "{option}"', code="UNKNOWN_OPTION")
+        if option == "preset":
+            if self._pending_preset != preset and not in_turn:
+                self._remember(SessionOptionsEvent(preset=value))
+        elif ((self.provider, self.model), self.effort) != (route, effort):
+            self._remember(
+                SessionOptionsEvent(
+                    provider=self.provider, model=self.model, effort=self.effort or ""
+                )
+            )
+
+    def _remember(self, choice: SessionOptionsEvent) -> None:
+        # A log that takes no more events says so to the next prompt; until then the choice holds.
+        with suppress(LogError):
+            self._log.append(choice)
 
     def _select_model(self, spec: str) -> None:
         provider, model = self._services.providers.resolve(spec)

@@ -103,6 +103,7 @@ class Session:
         inbox = Inbox(self.log, early)
         with collector_paused():
             early.catch_up()
+        chosen.resume()
         folds = Folds(self.log, early)
         self.compaction = Compaction(self.log, services, chosen, folds)
         self._retries = Retries(self.log, folds, services.clock)

@@ -393,4 +393,5 @@ class SessionOptionsEvent(Payload, frozen=True, kw_only=True):
     provider: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
     effort: str | UnsetType | None = UNSET
+    preset: str | UnsetType = UNSET
     values: dict[str, Any] | UnsetType = UNSET

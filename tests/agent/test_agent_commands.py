@@ -6,7 +6,7 @@ from agent_bench import Bench, calls, text, types
 import pytest
 
 from dsh_acp.agent import command_files
-from dsh_acp.log.plugin_payloads import CommandDone, CommandRun
+from dsh_acp.log.plugin_payloads import CommandDone, CommandRun, SessionOptionsEvent
 
 
 def write(root: Path, name: str, content: str) -> None:
@@ -46,7 +46,9 @@ async def test_the_commands_are_listed_by_name_with_description_and_hint(bench: 
 async def test_a_run_is_logged_with_its_arguments_and_its_answer(bench: Bench) -> None:
     async with bench.running() as session:
         result = await session.commands.run("permissions", " workspace-write")
-        run, done = (e.payload for e in session.log.events())
+        run, chosen, done = (e.payload for e in session.log.events())
+        assert isinstance(chosen, SessionOptionsEvent)
+        assert chosen.preset == session.preset
         assert isinstance(run, CommandRun) and isinstance(done, CommandDone)
         assert (run.name, run.args, run.source) == (
             "permissions",

@@ -29,7 +29,8 @@ async def test_a_preset_chosen_between_turns_waits_for_the_next_prompt(bench: Be
         session.select("preset", "full-access")
         session.select("preset", "workspace-write")
         assert session.preset == "workspace-write"
-        assert session.log.seq == start
+        assert {e.type for e in session.log.events(start)} == {"session/options"}
+        start = session.log.seq
         await bench.prompt(session)
         found = [e.type for e in session.log.events(start)]
         assert found[:6] == [
@@ -132,6 +133,39 @@ async def test_permissions_survive_a_restart_whatever_is_configured_then(bench: 
     bench.settings["permission"] = "full-access"
     async with bench.running(bench.store.open(id)) as session:
         assert session.preset == "workspace-write"
+
+
+async def test_choices_that_wait_survive_a_restart(bench: Bench) -> None:
+    bench.settings["permission"] = "ask"
+    bench.say(text("one"), text("two"))
+    async with bench.running() as session:
+        await bench.prompt(session)
+        session.select("preset", "plan")
+        session.select("model", "fake/two")
+        session.select("effort", "high")
+        id = session.id
+    for _ in range(2):
+        async with bench.running(bench.store.open(id)) as session:
+            assert (session.preset, session.model, session.effort) == ("plan", "fake/two", "high")
+    async with bench.running(bench.store.open(id)) as session:
+        await bench.prompt(session)
+        last = bench.model.requests[-1].config
+        assert (last.model, last.reasoning_effort) == ("two", "high")
+        assert session.parts.policy.plan
+        session.select("preset", "full-access")
+        session.select("preset", "plan")
+        session.select("effort", "")
+    async with bench.running(bench.store.open(id)) as session:
+        assert (session.preset, session.model, session.effort) == ("plan", "fake/two", None)
+
+
+async def test_a_choice_before_the_first_prompt_keeps_the_session(bench: Bench) -> None:
+    async with bench.running() as session:
+        session.select("preset", "plan")
+        id = session.id
+    async with bench.running(bench.store.open(id)) as session:
+        assert session.preset == "plan"
+    assert bench.store.list() == [] or not bench.store.list()[0].has_input
 
 
 async def test_a_model_chosen_in_a_turn_answers_the_next_step_and_is_logged_as_a_change(
