@@ -47,7 +47,8 @@ def packages(name: str, *options: str) -> Path:
 def toad() -> list[str]:
     """The command line of Toad."""
     python = newer_python()
-    modules = packages("toad", "--python-version", NEWER)
+    # Older pips look at their own Python all the same.
+    modules = packages("toad", "--python-version", NEWER, "--ignore-requires-python")
     start = f"import sys; sys.path.insert(0, {str(modules)!r}); import toad.cli; toad.cli.main()"
     return [*python, "-c", start]
 
