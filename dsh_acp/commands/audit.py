@@ -84,7 +84,10 @@ class _Prover:
                 lost: list[str] = []
                 report = audit_log(data, self._body_of(data, lost))
                 return report, "; ".join(dict.fromkeys(lost))
-            note = f"digests not checked: {', '.join(unknown)} not configured"
+            note = (
+                f"digests not checked: {', '.join(unknown)} not configured here;"
+                " audit it with the settings it was made with, as by --config FILE"
+            )
         except DshError as exc:
             note = f"digests not checked: {exc.message}"
         return audit_log(data), note

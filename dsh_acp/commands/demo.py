@@ -184,12 +184,17 @@ async def _turn(client: Client, view: View, workspace: Path) -> Told:
     client.on("session/request_permission", shown.permission)
     await client.initialize(clientInfo={"name": "dsh-acp demo", "version": "1"})
     session = await client.new_session(workspace)
-    stop = ""
+    stop, problem = "", None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(shown.follow)
-        stop = await _answer(client, session)
-        await shown.caught_up()
+        try:
+            stop = await _answer(client, session)
+            await shown.caught_up()
+        except (RpcError, AgentEnded, TimeoutError) as exc:
+            problem = exc  # raised in here it would come out as a group of one
         tasks.cancel_scope.cancel()
+    if problem is not None:
+        raise problem
     return Told(session, stop)
 
 

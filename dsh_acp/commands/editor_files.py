@@ -190,6 +190,6 @@ EDITORS: Final[dict[str, Editor]] = {
         kind="json",
         text=_json("acpx"),
         path=lambda environ: user_home(environ) / ".acpx" / "config.json",
-        steps=(f'Then: acpx {NAME} "your prompt"',),
+        steps=(f'Then: acpx {NAME} exec "your prompt"',),
     ),
 }
