@@ -24,7 +24,7 @@ from dsh_acp.acp.world import CURRENT_CALL
 from dsh_acp.agent.hooks import ToolUse
 from dsh_acp.errors import ConfigError, LlmError, LogError
 from dsh_acp.llm.dialects import AUTO
-from dsh_acp.log.collector import collector_paused
+from dsh_acp.log.collector import collect_after, collector_paused
 from dsh_acp.log.session_log import SessionLog
 from dsh_acp.messages import Message
 from dsh_acp.tools.tool import Outcome
@@ -279,6 +279,8 @@ class Sessions:
         if conversation is None:
             return False
         await conversation.close()
+        if self._tasks is not None:
+            self._tasks.start_soon(_forget, conversation.session.log.seq)
         return True
 
     async def delete(self, session_id: str) -> None:
@@ -386,6 +388,11 @@ class Sessions:
         finally:
             with suppress(ValueError):
                 CURRENT_CALL.reset(token)
+
+
+async def _forget(events: int) -> None:
+    await anyio.lowlevel.checkpoint()  # whoever ended the session holds it until then
+    collect_after(events)
 
 
 def _drifts(conversation: Conversation) -> list[bytes]:

@@ -3,6 +3,10 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 import gc
+from typing import Final
+
+LONG: Final = 20_000
+"""Events of a log that are worth a collection of their own; it takes a tenth of a second then."""
 
 
 @contextmanager
@@ -15,3 +19,13 @@ def collector_paused() -> Generator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+def collect_after(events: int) -> None:
+    """Free what a log of so many events leaves behind when it is not needed any more.
+
+    Events are no containers to the collector, so that it counts few objects where there is much
+    memory, and would come late.
+    """
+    if events >= LONG:
+        gc.collect()

@@ -1,11 +1,13 @@
 import json
 from pathlib import Path
+import weakref
 
 from acp_bench import Bench, Editor, fail, forever, say, use
 import anyio
 import pytest
 
 from dsh_acp.acp import v1_handshake
+from dsh_acp.log.collector import collector_paused
 from dsh_acp.wire.frames import RpcError
 
 
@@ -510,3 +512,25 @@ async def test_closing_the_connection_leaves_complete_logs(bench: Bench) -> None
     (path,) = bench.home.glob(f"sessions/*/{session}/*.jsonl")
     last = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][-1]
     assert last["type"] == "turn/end" and last["data"]["reason"]["kind"] == "aborted"
+
+
+async def test_a_long_session_that_is_closed_leaves_no_memory_behind(bench: Bench) -> None:
+    async with bench.editor() as editor:
+        await editor.initialize()
+        bench.script(say("x"))
+        session = await editor.new()
+        await editor.prompt(session, "one")
+        await editor.call("session/close", sessionId=session)
+        [path] = bench.home.rglob("session.jsonl")
+        seq = json.loads(path.read_bytes().splitlines()[-1])["seq"]
+        with path.open("a", encoding="utf-8") as file:
+            for number in range(seq + 1, seq + 20_000):
+                event = {"type": "x", "seq": number, "time": 1, "data": {}, "ignorable": True}
+                file.write(json.dumps(event) + "\n")
+        await editor.call("session/load", sessionId=session, cwd=str(bench.cwd), mcpServers=[])
+        log = weakref.ref(editor.bridge.sessions.live[session].session.log)
+        with collector_paused():
+            await editor.call("session/close", sessionId=session)
+            for _ in range(10):
+                await anyio.lowlevel.checkpoint()
+            assert log() is None
