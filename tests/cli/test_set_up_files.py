@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LOCKS = ["requirements/test.lock", "requirements/local.lock"]
+ALL_LOCKS = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("requirements/*.lock"))
 
 
 def name(requirement: str) -> str:
@@ -25,11 +26,11 @@ def name(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", found.group()).lower()
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", ALL_LOCKS)
 def test_every_locked_version_is_exact_and_hashed(lock):
     text = (ROOT / lock).read_text(encoding="utf-8")
     pins = re.split(r"\n(?=[a-z0-9])", text.strip())
-    assert len(pins) > 40
+    assert pins
     for pin in pins:
         assert re.match(r"[a-z0-9-]+==\S+ ", pin) and "--hash=sha256:" in pin
     assert "://" not in text and "/root" not in text and "--index" not in text
