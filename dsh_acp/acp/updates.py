@@ -237,7 +237,7 @@ _STATES: Final = (Title, Used, Plan)
 def settled(updates: Sequence[Update]) -> Sequence[Update]:
     """A replay without what a later update of it replaces.
 
-    That are titles, usage, plans, and that a call began which has ended.
+    Those are titles, usage, plans, and that a call began which has ended.
     """
     replaced: set[int] = set()
     last: dict[type, int] = {}

@@ -121,7 +121,8 @@ class Options:
             self.provider, self.model = route
         if waiting.effort is not None:
             self.effort = waiting.effort or None
-        if (preset := waiting.preset) in policy.PRESETS:
+        preset = waiting.preset
+        if preset in policy.PRESETS and policy.changes(self._policy, preset):
             self._pending_preset = preset
 
     # ------------------------------------------------------------ model

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from dsh_acp import jsontext
@@ -32,7 +31,6 @@ from dsh_acp.log.validation import (
     SessionHeader,
     check_event,
     decode_session_header,
-    is_plain_message,
 )
 
 VERSION: Final = 0
@@ -40,30 +38,6 @@ VERSION: Final = 0
 T = TypeVar("T")
 
 _A: Final = ord("a")
-
-
-class Scan(Struct, frozen=True):
-    """The physical contents of a log; `committed` is the size up to its last good line."""
-
-    entries: list[Entry]
-    committed: int
-    torn: bytes
-
-
-def scan(lines: list[bytes]) -> Scan:
-    """Read the `lines` of a log, the header and what follows the last newline included.
-
-    Raises:
-        LogError: `CORRUPT`, a committed region is damaged.
-    """
-    size = sum(map(len, lines)) + len(lines) - 1
-    *whole, tail = lines
-    entries, issue = _careful(whole)
-    good = len(entries) + 1
-    if issue and any(_is_turn_end(line) for line in whole[good:]):
-        raise LogError(issue, code="CORRUPT")
-    torn = b"\n".join([*whole[good:], tail])
-    return Scan(entries, size - len(torn), torn)
 
 
 class _Doubt(Exception):
@@ -279,20 +253,29 @@ def _header(
 
 
 def _read_with_care(header: SessionHeader, lines: list[bytes], path: Path | None) -> LoadedLog:
-    """The log of lines that are torn, damaged, of old forms or written in an unusual way."""
-    found = scan(lines)
+    """The log of lines that are damaged, of old forms or written in an unusual way.
+
+    Raises:
+        LogError: `CORRUPT`, a committed region is damaged; and as `load`.
+    """
+    *whole, tail = lines
+    entries, issue = _careful(whole)
+    good = len(entries) + 1
+    if issue and any(_is_turn_end(line) for line in whole[good:]):
+        raise LogError(issue, code="CORRUPT")
     log = LoadedLog(header, path)
     try:
-        _fold(log, found.entries)
+        _fold(log, entries)
     except LogError:
         # Old forms break rules, so only a log that breaks one is searched for them.
-        entries = migration.migrate(header.id, found.entries)
-        if entries is found.entries:
+        current = migration.migrate(header.id, entries)
+        if current is entries:
             raise
         log = LoadedLog(header, path)
         log.migrated = True
-        _fold(log, entries)
-    log.committed, log.torn = found.committed, found.torn
+        _fold(log, current)
+    log.committed = sum(map(len, whole[:good])) + good
+    log.torn = b"\n".join([*whole[good:], tail])
     return log
 
 
@@ -307,7 +290,7 @@ def _fold(log: LoadedLog, entries: Iterable[Entry]) -> None:
     session_id = log.header.id
 
     def check(entry: Entry) -> None:
-        if entry.type not in _QUIET and not is_plain_message(cast(Event, entry)):
+        if entry.type not in _QUIET:
             _check(session_id, cast(Event, entry))
 
     try:

@@ -97,21 +97,6 @@ def refused(text: str) -> LogError:
     return LogError(text, code="INVALID_EVENT")
 
 
-def is_plain_message(event: Event) -> bool:
-    """Whether `check_event` surely has nothing to say of an answer or a result; most are such."""
-    kind = event.type
-    try:
-        if kind == "tool/result":
-            message = _tool.decode(event.raw).message
-            return message.source.call_id == message.content[0].tool_call_id
-        if kind == "assistant/message":
-            _assistant.decode(event.raw)
-            return True
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    return False
-
-
 def check_event(event: Event, subject: str) -> None:
     """Refuse message and header payloads that a later reader could not interpret.
 

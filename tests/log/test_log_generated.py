@@ -141,15 +141,20 @@ def test_three_readings_agree(actions: list[Any]) -> None:
         assert request.messages == (*header.prefix, *life.log.messages(), *header.suffix)
 
 
-@settings(max_examples=30)
-@given(st.lists(ACTION, min_size=1, max_size=8), st.integers(0, 10_000))
-def test_a_log_cut_at_any_byte_loads_what_was_whole(actions: list[Any], cut: int) -> None:
+def beginning(actions: list[Any], cut: int) -> bytes:
+    """A log that was made by `actions`, cut at some byte behind its header."""
     life = Life()
     for action in actions:
         life.perform(action)
     data = life.log.lines()
     first = data.index(b"\n") + 1
-    piece = data[: first + cut % (len(data) - first + 1)]
+    return data[: first + cut % (len(data) - first + 1)]
+
+
+@settings(max_examples=30)
+@given(st.lists(ACTION, min_size=1, max_size=8), st.integers(0, 10_000))
+def test_a_log_cut_at_any_byte_loads_what_was_whole(actions: list[Any], cut: int) -> None:
+    piece = beginning(actions, cut)
     loaded = load(piece)
     kept = b"".join(line + b"\n" for line in loaded.lines())
     assert piece.startswith(kept)
@@ -182,12 +187,7 @@ def handed_out(steps: Reading[LoadedLog]) -> tuple[LoadedLog, list[Entry]]:
 def test_a_log_that_is_read_in_pieces_is_the_same_log(
     actions: list[Any], cut: int, size: int, odd: bool
 ) -> None:
-    life = Life()
-    for action in actions:
-        life.perform(action)
-    data = life.log.lines()
-    first = data.index(b"\n") + 1
-    piece = data[: first + cut % (len(data) - first + 1)]
+    piece = beginning(actions, cut)
     if odd:
         # Blanks between the keys are JSON as well, but nothing that is read in passing.
         head, comma, rest = piece.rpartition(b',"time":')
